@@ -1,0 +1,1 @@
+"""The coach: attempts, evidence, proposals and selection. Sees Attempt → Evidence only."""

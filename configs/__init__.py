@@ -1,0 +1,1 @@
+"""Configuration models and their YAML. Imports nothing of the other rooms."""

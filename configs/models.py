@@ -1,0 +1,120 @@
+"""Every setting of the product, as pydantic models: default, unit, bounds, help, and who may change it.
+
+`tunable` marks what a coach's proposal may change; everything else judges or protects and is out of its reach.
+The command line, the YAML profiles and the proposals are all checked against these models.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def setting(default: Any, help_: str, *, unit: str = "", tunable: bool = False, **bounds: Any) -> Any:
+    """A field with its help text, unit, bounds (`ge`, `gt`, `le`, `lt`) and whether a proposal may change it."""
+    return Field(default, description=help_, json_schema_extra={"unit": unit, "tunable": tunable}, **bounds)
+
+
+class Section(BaseModel):
+    """A group of settings; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GenerateConfig(Section):
+    """Demonstrations in Genesis."""
+
+    demonstrations: int = setting(200, "successful demonstrations to collect", tunable=True, ge=1, le=100_000)
+    workers: int = setting(0, "simulator processes; 0 takes one a core", ge=0, le=256)
+    recovery_share: float = setting(
+        0.7, "share of demonstrations with disturbances to recover from", tunable=True, ge=0, le=1
+    )
+
+
+class DataConfig(Section):
+    """Real episodes and how they mix with simulated ones."""
+
+    real: str = setting("", "folder of real teleop episodes (LeRobotDataset with the contract, or DROID-style)")
+    mix: str = setting("sim=10,real=1", "sampling weight of each source")
+    accept: str = setting("", "provenance fields that may differ, comma separated")
+
+
+class TrainConfig(Section):
+    """Finetuning."""
+
+    policy: Literal["pi05_nano", "pi05"] = setting("pi05_nano", "policy type")
+    minutes: float = setting(12.0, "wall-clock deadline", unit="min", tunable=True, ge=0.05, le=100_000)
+    steps: int = setting(1_000_000, "optimizer steps at most", tunable=True, ge=1, le=100_000_000)
+    batch_size: int = setting(64, "samples a step", tunable=True, ge=1, le=65_536)
+    learning_rate: float = setting(1e-3, "peak learning rate", tunable=True, gt=0, le=1)
+    warmup_steps: int = setting(100, "linear warm-up", unit="steps", tunable=True, ge=0, le=1_000_000)
+    weight_decay: float = setting(0.01, "AdamW weight decay", tunable=True, ge=0, le=1)
+    clip_norm: float = setting(1.0, "gradient norm at which gradients are clipped", tunable=True, gt=0, le=1_000)
+    ema: float = setting(0.995, "decay of the averaged weights; 0 turns averaging off", tunable=True, ge=0, lt=1)
+    precision: Literal["auto", "bf16", "fp32"] = setting("auto", "arithmetic; auto takes bf16 where it is fast")
+    chunk_size: int = setting(16, "actions predicted at once", unit="steps", tunable=True, ge=1, le=100)
+    executed_steps: int = setting(8, "actions executed before the next look", unit="steps", tunable=True, ge=1, le=100)
+    image_px: int = setting(96, "side of the image inside pi05_nano", unit="px", ge=32, le=224)
+    flow_samples: int = setting(4, "noise draws an image is used for in one step", tunable=True, ge=1, le=64)
+    auxiliary_weight: float = setting(
+        1.0, "weight of the object-pose targets known in simulation", tunable=True, ge=0, le=100
+    )
+    image_shift_px: int = setting(4, "random shift of the image", unit="px", tunable=True, ge=0, le=32)
+    colour_jitter: float = setting(0.2, "random brightness, contrast and tint", tunable=True, ge=0, le=1)
+    state_noise: float = setting(0.02, "noise on the normalised state", tunable=True, ge=0, le=1)
+    threads: int = setting(0, "CPU threads; 0 takes all cores", ge=0, le=1024)
+    checkpoint_every_s: float = setting(60.0, "time between checkpoints", unit="s", tunable=True, ge=1, le=100_000)
+
+
+class EvaluateConfig(Section):
+    """Rollouts in Genesis."""
+
+    train_rollouts: int = setting(10, "rollouts on train seeds, the evidence a coach may read", ge=1, le=10_000)
+    validation_rollouts: int = setting(20, "rollouts on validation seeds, used for selection only", ge=1, le=10_000)
+    heldout_rollouts: int = setting(50, "rollouts on held-out seeds, once, at the end", ge=1, le=10_000)
+    max_ticks: int = setting(120, "time limit of a rollout", unit="ticks of 0.1 s", ge=10, le=10_000)
+    videos: int = setting(6, "train-seed rollouts filmed at full rate; -1 films every rollout", ge=-1, le=10_000)
+    workers: int = setting(0, "simulator processes; 0 takes one a core", ge=0, le=256)
+
+
+class ImproveConfig(Section):
+    """The second attempt."""
+
+    coach: Literal["rules", "none"] = setting("rules", "who proposes the next configuration")
+    minutes: float = setting(6.0, "wall-clock deadline of the second attempt's training", unit="min", ge=0.05, le=1e5)
+
+
+class SafetyConfig(Section):
+    """The envelope every action passes. Never part of a proposal."""
+
+    limit_inset_rad: float = setting(0.05, "distance kept from each joint limit", unit="rad", ge=0, le=0.5)
+    max_step_rad: float = setting(0.15, "largest change of a joint command in one tick", unit="rad", gt=0, le=0.25)
+    max_frame_age_s: float = setting(0.25, "a camera frame older than this stops the arm", unit="s", gt=0, le=1)
+    max_state_age_s: float = setting(0.25, "a robot state older than this stops the arm", unit="s", gt=0, le=1)
+
+
+class DeployConfig(Section):
+    """Rollouts through franky, on the twin or on an arm."""
+
+    robot: Literal["twin", "fr3", "panda"] = setting("twin", "what to drive")
+    host: str = setting("", "FCI address of the arm; empty starts the twin on loopback")
+    rollouts: int = setting(10, "counted rollouts of the policy", ge=1, le=1_000)
+    demonstrator_rollouts: int = setting(10, "rollouts of the scripted demonstrator that prove the twin", ge=0, le=1_000)
+    dry_run: bool = setting(False, "everything but motion")
+    max_ticks: int = setting(120, "time limit of a rollout", unit="ticks of 0.1 s", ge=10, le=10_000)
+    min_clock_ratio: float = setting(0.98, "a twin slower than this makes the rollout invalid", gt=0, le=1)
+
+
+class Sim2RealConfig(Section):
+    """The main job: every stage of `pipeline sim2real`."""
+
+    task: str = setting("stack-cube", "task name, see `pipeline tasks`")
+    seed: int = setting(0, "seed of the run: scenes, noise and initial weights", ge=0, le=999)
+    generate: GenerateConfig = GenerateConfig()
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    improve: ImproveConfig = ImproveConfig()
+    safety: SafetyConfig = SafetyConfig()
+    deploy: DeployConfig = DeployConfig()

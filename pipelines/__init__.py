@@ -1,0 +1,1 @@
+"""The command line: one thin module a verb, and the reports. Computes nothing that another room could."""

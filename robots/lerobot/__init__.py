@@ -1,0 +1,1 @@
+"""LeRobot plugins for robots and cameras, importable without any hardware SDK."""

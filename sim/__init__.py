@@ -1,0 +1,1 @@
+"""Tasks, the Genesis environment, the MuJoCo scene of the same tasks, and rollout recording."""

@@ -1,0 +1,1 @@
+"""One module a task: scene, stages, success, randomisation and the scripted demonstrator."""
