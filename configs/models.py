@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 def setting(default: Any, help_: str, *, unit: str = "", tunable: bool = False, **bounds: Any) -> Any:
@@ -19,13 +19,16 @@ def setting(default: Any, help_: str, *, unit: str = "", tunable: bool = False, 
 class Section(BaseModel):
     """A group of settings; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class GenerateConfig(Section):
     """Demonstrations in Genesis."""
 
     demonstrations: int = setting(200, "successful demonstrations to collect", tunable=True, ge=1, le=100_000)
+    corrective: int = setting(
+        0, "demonstrations begun where the policy's train-seed rollouts failed", tunable=True, ge=0, le=10_000
+    )
     workers: int = setting(0, "simulator processes; 0 takes one a core", ge=0, le=256)
     recovery_share: float = setting(
         0.7, "share of demonstrations with disturbances to recover from", tunable=True, ge=0, le=1
@@ -44,7 +47,7 @@ class TrainConfig(Section):
     """Finetuning."""
 
     policy: Literal["pi05_nano", "pi05"] = setting("pi05_nano", "policy type")
-    minutes: float = setting(12.0, "wall-clock deadline", unit="min", tunable=True, ge=0.05, le=100_000)
+    minutes: float = setting(12.0, "wall-clock deadline", unit="min", ge=0.05, le=100_000)
     steps: int = setting(1_000_000, "optimizer steps at most", tunable=True, ge=1, le=100_000_000)
     batch_size: int = setting(64, "samples a step", tunable=True, ge=1, le=65_536)
     learning_rate: float = setting(1e-3, "peak learning rate", tunable=True, gt=0, le=1)
@@ -65,6 +68,12 @@ class TrainConfig(Section):
     state_noise: float = setting(0.02, "noise on the normalised state", tunable=True, ge=0, le=1)
     threads: int = setting(0, "CPU threads; 0 takes all cores", ge=0, le=1024)
     checkpoint_every_s: float = setting(60.0, "time between checkpoints", unit="s", tunable=True, ge=1, le=100_000)
+
+    @model_validator(mode="after")
+    def _executes_what_it_predicts(self) -> TrainConfig:
+        if self.executed_steps > self.chunk_size:
+            raise ValueError(f"executed_steps {self.executed_steps} is more than chunk_size {self.chunk_size}")
+        return self
 
 
 class EvaluateConfig(Section):
@@ -100,7 +109,9 @@ class DeployConfig(Section):
     robot: Literal["twin", "fr3", "panda"] = setting("twin", "what to drive")
     host: str = setting("", "FCI address of the arm; empty starts the twin on loopback")
     rollouts: int = setting(10, "counted rollouts of the policy", ge=1, le=1_000)
-    demonstrator_rollouts: int = setting(10, "rollouts of the scripted demonstrator that prove the twin", ge=0, le=1_000)
+    demonstrator_rollouts: int = setting(
+        10, "rollouts of the scripted demonstrator that prove the twin", ge=0, le=1_000
+    )
     dry_run: bool = setting(False, "everything but motion")
     max_ticks: int = setting(120, "time limit of a rollout", unit="ticks of 0.1 s", ge=10, le=10_000)
     min_clock_ratio: float = setting(0.98, "a twin slower than this makes the rollout invalid", gt=0, le=1)
