@@ -14,10 +14,10 @@ FOV_DEG = 42.5
 POSITION_IN_HAND_M = np.array([0.07, 0.0, -0.01])
 """Optical centre in the hand frame (x to the front, z along the fingers; fingertips lie 0.1034 m along z)."""
 
-TILT_DEG = 12.0
+TILT_DEG = 16.0
 """How far the optical axis leans from the hand's z axis back towards the fingertips."""
 
-MOUNT = "hand front x=0.070 z=-0.010 m, tilted 12 deg to the fingertips"
+MOUNT = "hand front x=0.070 z=-0.010 m, tilted 16 deg to the fingertips"
 CROP = "centre square of the colour stream, area-resized to 224x224"
 CAMERA = "realsense-d435-colour"
 
