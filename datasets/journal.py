@@ -17,7 +17,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,7 +132,7 @@ class Journal:
         return self.folder / f"{index:06d}"
 
     @contextlib.contextmanager
-    def _in_flight(self, index: int) -> Iterator[Path]:
+    def _in_flight(self, index: int) -> Generator[Path]:
         """A hidden folder that this process holds locked, so that nobody takes it for abandoned."""
         folder = self.folder / f"{_IN_FLIGHT}{index:06d}-{os.getpid()}"
         with self._exclusive():
@@ -159,7 +159,7 @@ class Journal:
                     os.close(held)
 
     @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _exclusive(self) -> Generator[None]:
         """Keeps making a hidden folder and looking for abandoned ones apart."""
         with (self.folder / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

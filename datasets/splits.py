@@ -27,7 +27,7 @@ def seeds(split: Split, run_seed: int, count: int, start: int = 0) -> range:
 
     Raises ValueError when the run would leave its share of the range.
     """
-    if not 0 <= start or not 0 <= count or start + count > PER_RUN:
+    if start < 0 or count < 0 or start + count > PER_RUN:
         raise ValueError(f"a run has {PER_RUN} seeds a split, asked for {start} to {start + count}")
     chosen = RANGES[split]
     first = chosen.start + (run_seed % (SPAN // PER_RUN)) * PER_RUN + start

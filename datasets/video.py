@@ -15,7 +15,7 @@ import numpy as np
 
 from robocoach.datasets.contract import FPS
 
-CODEC_OPTIONS = {"crf": "18", "preset": "superfast", "bf": "0", "sc_threshold": "0"}
+CODEC_OPTIONS = {"crf": "18", "preset": "ultrafast", "bf": "0", "sc_threshold": "0"}
 KEY_FRAME_EVERY = 5
 
 
