@@ -101,6 +101,16 @@ class SafetyConfig(Section):
     max_step_rad: float = setting(0.15, "largest change of a joint command in one tick", unit="rad", gt=0, le=0.25)
     max_frame_age_s: float = setting(0.25, "a camera frame older than this stops the arm", unit="s", gt=0, le=1)
     max_state_age_s: float = setting(0.25, "a robot state older than this stops the arm", unit="s", gt=0, le=1)
+    max_policy_wait_s: float = setting(0.3, "waiting longer for an action stops the arm", unit="s", gt=0, le=2)
+    max_jump_rad: float = setting(
+        0.6, "an action further from the last command stops the arm instead of being clamped", unit="rad", gt=0, le=2
+    )
+    max_tracking_rad: float = setting(
+        0.3, "an arm further from its last command stops: it is blocked or not following", unit="rad", gt=0, le=2
+    )
+    start_tolerance_rad: float = setting(
+        0.05, "largest difference between the arm and the start pose before a rollout", unit="rad", gt=0, le=0.5
+    )
 
 
 class DeployConfig(Section):
@@ -109,9 +119,7 @@ class DeployConfig(Section):
     robot: Literal["twin", "fr3", "panda"] = setting("twin", "what to drive")
     host: str = setting("", "FCI address of the arm; empty starts the twin on loopback")
     rollouts: int = setting(10, "counted rollouts of the policy", ge=1, le=1_000)
-    demonstrator_rollouts: int = setting(
-        10, "rollouts of the scripted demonstrator that prove the twin", ge=0, le=1_000
-    )
+    demonstrator_rollouts: int = setting(10, "demonstrator rollouts that prove the twin", ge=0, le=1_000)
     dry_run: bool = setting(False, "everything but motion")
     max_ticks: int = setting(120, "time limit of a rollout", unit="ticks of 0.1 s", ge=10, le=10_000)
     min_clock_ratio: float = setting(0.98, "a twin slower than this makes the rollout invalid", gt=0, le=1)

@@ -1,0 +1,226 @@
+"""The safety envelope: one pure function between every action and the arm.
+
+It answers each tick with a command that is inside the limits, or with a stop and its reason. It never repairs what
+looks broken (a NaN, a jump, an old frame): those stop the arm. Only an action that is sound but slightly too fast or
+too far is clamped, and each clamp is named, so that a log shows it. Knows nothing of franky, cameras or policies.
+
+Limits of the FR3: Franka Control Interface documentation, "Robot limits" (positions, velocities and the
+position-dependent velocity bound). All arrays are joint order 1…7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from robocoach.configs.models import SafetyConfig
+
+ARM_DOF = 7
+TICK_S = 0.1
+WIDTH_SLACK_M = 0.005
+"""A commanded width this far outside the hand's range is read as its end, without counting a clamp: the width is a
+decision (see `GripperRule`), and a regressed 0.0801 m means open."""
+
+
+@dataclass(frozen=True)
+class ArmLimits:
+    """What one arm may be asked to do."""
+
+    q_min_rad: tuple[float, ...]
+    q_max_rad: tuple[float, ...]
+    velocity_rad_s: tuple[float, ...]
+    velocity_offset_rad_s: tuple[float, ...]
+    velocity_slope_rad_s2: tuple[float, ...]
+    """`o` and `d` of the position-dependent bound: |q̇| ≤ −o + √(2 d (L − q)) towards the stop `L`."""
+    stop_min_rad: tuple[float, ...]
+    stop_max_rad: tuple[float, ...]
+    width_max_m: float = 0.08
+
+    def velocity_towards(self, q: np.ndarray, sign: np.ndarray) -> np.ndarray:
+        """Largest speed (7,) [rad/s] allowed at joints `q` in the direction `sign` (7,)."""
+        distance = np.where(sign > 0, np.array(self.stop_max_rad) - q, q - np.array(self.stop_min_rad))
+        slope, offset = np.array(self.velocity_slope_rad_s2), np.array(self.velocity_offset_rad_s)
+        near_stop = -offset + np.sqrt(np.maximum(0.0, 2 * slope * distance))
+        return np.minimum(np.array(self.velocity_rad_s), np.maximum(0.0, near_stop))
+
+
+FR3 = ArmLimits(
+    q_min_rad=(-2.7437, -1.7837, -2.9007, -3.0421, -2.8065, 0.5445, -3.0159),
+    q_max_rad=(2.7437, 1.7837, 2.9007, -0.1518, 2.8065, 4.5169, 3.0159),
+    velocity_rad_s=(2.62, 2.62, 2.62, 2.62, 5.26, 4.18, 5.26),
+    velocity_offset_rad_s=(0.30, 0.20, 0.20, 0.30, 0.35, 0.35, 0.35),
+    velocity_slope_rad_s2=(6.0, 2.585, 3.5, 4.0, 17.0, 5.5, 17.0),
+    stop_min_rad=(-2.7501, -1.7918, -2.9065, -3.0481, -2.8101, 0.54092, -3.0196),
+    stop_max_rad=(2.7501, 1.7918, 2.9065, -0.1458, 2.8101, 4.5205, 3.0196),
+)
+
+
+class Fault(StrEnum):
+    """Why the envelope stopped the arm."""
+
+    SHAPE = "shape"
+    NOT_FINITE = "not finite"
+    JUMP = "jump"
+    STALE_FRAME = "stale frame"
+    STALE_STATE = "stale state"
+    BAD_STATE = "bad state"
+    LATE_POLICY = "late policy"
+    NOT_FOLLOWING = "not following"
+    OUTSIDE_LIMITS = "outside limits"
+    START_POSE = "start pose"
+
+    @property
+    def of_policy(self) -> bool:
+        """True when the policy itself is to blame, so that the rollout counts as its failure and not as invalid."""
+        return self in (Fault.SHAPE, Fault.NOT_FINITE, Fault.JUMP)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Everything the envelope looks at in one tick."""
+
+    action: np.ndarray | None
+    """(8,) joints [rad] and width [m] the policy asks for; None while its answer is awaited."""
+    last_command: np.ndarray | None
+    """(8,) what was sent last; None before the first command, then the arm's own pose takes its place."""
+    state: np.ndarray
+    """(8,) measured joints [rad] and width [m]."""
+    frame_age_s: float
+    state_age_s: float
+    policy_wait_s: float = 0.0
+    """How long the loop has been waiting for an action past the tick that needed it."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """An action that may be sent, and what had to be clamped for it."""
+
+    values: np.ndarray
+    """float64 (8,): joints [rad], width [m]."""
+    clamps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Nothing to send: the policy is still thinking, within its time."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The arm has to come to rest now."""
+
+    fault: Fault
+    detail: str
+
+
+def check(moment: Moment, safety: SafetyConfig, limits: ArmLimits = FR3) -> Command | Hold | Stop:
+    """The envelope's answer for one tick. Never raises, whatever the input.
+
+    Every command is inside the joint limits with their inset, no further than `max_step_rad` and than the velocity
+    limits allow from the last command.
+    """
+    broken = _observation_fault(moment, safety)
+    if broken is not None:
+        return broken
+    state = np.asarray(moment.state, dtype=float)
+    last = _vector(moment.last_command if moment.last_command is not None else state)
+    if last is None:
+        return Stop(Fault.BAD_STATE, "the last command is not eight finite numbers")
+    if moment.action is None:
+        return Hold()
+    action = _vector(moment.action, finite=False)
+    if action is None:
+        return Stop(Fault.SHAPE, f"an action has shape ({ARM_DOF + 1},), this one {_describe(moment.action)}")
+    if not np.isfinite(action).all():
+        return Stop(Fault.NOT_FINITE, f"the action holds NaN or infinity: {_describe(moment.action)}")
+
+    reference = last[:ARM_DOF]
+    low = np.array(limits.q_min_rad) + safety.limit_inset_rad
+    high = np.array(limits.q_max_rad) - safety.limit_inset_rad
+    beyond = np.flatnonzero((reference < low) | (reference > high))
+    if beyond.size:
+        joint = int(beyond[0])
+        return Stop(
+            Fault.OUTSIDE_LIMITS,
+            f"joint {joint + 1} is at {reference[joint]:.3f} rad, allowed {low[joint]:.3f} to {high[joint]:.3f}: "
+            "guide the arm back by hand",
+        )
+    jump = np.abs(action[:ARM_DOF] - reference)
+    if jump.max() > safety.max_jump_rad:
+        joint = int(jump.argmax())
+        return Stop(
+            Fault.JUMP, f"joint {joint + 1} is asked to jump {jump[joint]:.2f} rad, {safety.max_jump_rad} at most"
+        )
+    behind = np.abs(reference - state[:ARM_DOF])
+    if behind.max() > safety.max_tracking_rad:
+        joint = int(behind.argmax())
+        return Stop(Fault.NOT_FOLLOWING, f"joint {joint + 1} is {behind[joint]:.2f} rad from its command")
+    return _clamped(action, reference, low, high, safety, limits)
+
+
+def check_start(state: np.ndarray, start_q: np.ndarray, safety: SafetyConfig) -> Stop | None:
+    """A stop when the arm (8,) is not where a rollout begins (7,) [rad], else None."""
+    now, wanted = _vector(state), np.asarray(start_q, dtype=float)
+    if now is None:
+        return Stop(Fault.BAD_STATE, "the arm's state is not eight finite numbers")
+    away = np.abs(now[:ARM_DOF] - wanted)
+    if not away.max() <= safety.start_tolerance_rad:
+        joint = int(away.argmax())
+        return Stop(
+            Fault.START_POSE,
+            f"joint {joint + 1} is {away[joint]:.3f} rad from the start pose, {safety.start_tolerance_rad} at most",
+        )
+    return None
+
+
+def _observation_fault(moment: Moment, safety: SafetyConfig) -> Stop | None:
+    if not 0 <= moment.frame_age_s <= safety.max_frame_age_s:
+        return Stop(Fault.STALE_FRAME, f"the newest frame is {moment.frame_age_s:.3f} s old")
+    if not 0 <= moment.state_age_s <= safety.max_state_age_s:
+        return Stop(Fault.STALE_STATE, f"the newest robot state is {moment.state_age_s:.3f} s old")
+    if not 0 <= moment.policy_wait_s <= safety.max_policy_wait_s:
+        return Stop(Fault.LATE_POLICY, f"waiting for an action for {moment.policy_wait_s:.3f} s")
+    if _vector(moment.state) is None:
+        return Stop(Fault.BAD_STATE, f"a state is eight finite numbers, this one {_describe(moment.state)}")
+    return None
+
+
+def _clamped(
+    action: np.ndarray,
+    reference: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    safety: SafetyConfig,
+    limits: ArmLimits,
+) -> Command:
+    wanted = action[:ARM_DOF]
+    inside = np.clip(wanted, low, high)
+    clamps = [f"joint_{joint + 1} limit" for joint in np.flatnonzero(inside != wanted)]
+    step = inside - reference
+    # The bound is taken at the target, where it is tightest, so it holds on the whole way there.
+    largest = np.minimum(safety.max_step_rad, TICK_S * limits.velocity_towards(inside, np.sign(step)))
+    bounded = np.clip(step, -largest, largest)
+    clamps += [f"joint_{joint + 1} step" for joint in np.flatnonzero(bounded != step)]
+    width = float(np.clip(action[ARM_DOF], 0.0, limits.width_max_m))
+    if abs(width - action[ARM_DOF]) > WIDTH_SLACK_M:
+        clamps.append("width")
+    joints = np.clip(reference + bounded, low, high)
+    return Command(np.append(joints, width), tuple(clamps))
+
+
+def _vector(values: object, *, finite: bool = True) -> np.ndarray | None:
+    """float64 (8,), or None when the input is something else (or not finite)."""
+    try:
+        array = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        return None
+    if array.shape != (ARM_DOF + 1,) or (finite and not np.isfinite(array).all()):
+        return None
+    return array
+
+
+def _describe(values: object) -> str:
+    shape = getattr(values, "shape", None)
+    return f"has shape {shape}: {values!r}"[:200] if shape is not None else f"is {values!r}"[:200]
