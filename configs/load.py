@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+import yaml.constructor
+import yaml.resolver
 from pydantic import ValidationError
 
 from robocoach.configs.errors import UserError
@@ -49,7 +51,7 @@ def detect_profile() -> str:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A settings file as nested dictionaries; raises UserError when it cannot be read or is no mapping."""
     try:
-        raw = yaml.load(path.read_text(), Loader=_UniqueKeys)  # noqa: S506 (a SafeLoader)
+        raw = yaml.load(path.read_text(), Loader=_UniqueKeys)
     except FileNotFoundError:
         raise UserError(
             f"--config {path}: no such file; write one, `pipeline sim2real --help` lists the keys"

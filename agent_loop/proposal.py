@@ -1,0 +1,73 @@
+"""A proposal: a typed change to a parent attempt's configuration, and the guard that keeps it off what judges it.
+
+Only fields marked `tunable` in `configs/models.py` can be changed, and only within their bounds; success
+predicates, seeds, splits, rollout counts, safety limits and budgets are not in that set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from robocoach.configs import load
+from robocoach.configs.errors import UserError
+from robocoach.configs.fields import fields, nearest
+from robocoach.configs.models import Sim2RealConfig
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One change and why."""
+
+    parent: int
+    """The attempt whose configuration and weights it starts from."""
+    coach: str
+    rule: str
+    """Short name of the diagnosis."""
+    rationale: str
+    """One or two sentences that quote the number which caused the change."""
+    change: Mapping[str, Any]
+    """Dotted key → new value."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers that the rationale quotes."""
+
+    def to_json(self) -> str:
+        """The text of `proposal.json`."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Proposal:
+        """The inverse of `to_json`; raises UserError on anything else."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"not a proposal ({error}); expected the text of a proposal.json") from None
+
+
+def tunable_keys() -> tuple[str, ...]:
+    """What a proposal may change."""
+    return tuple(key for key, spec in fields().items() if spec.tunable)
+
+
+def apply(proposal: Proposal, parent: Sim2RealConfig) -> Sim2RealConfig:
+    """The parent's configuration with the change, checked against tunable fields, types and bounds.
+
+    Raises UserError, one line, when a key may not be changed, a value is out of bounds, or nothing would change.
+    """
+    specs, allowed = fields(), tunable_keys()
+    if not proposal.change:
+        raise UserError("the proposal changes nothing; expected one change")
+    for key, value in proposal.change.items():
+        if key not in specs:
+            raise UserError(f"the proposal names {key}, which does not exist; the nearest is {nearest(key, allowed)}")
+        if key not in allowed:
+            raise UserError(f"the proposal may not change {key}: it judges, protects or budgets; not tunable")
+        if not specs[key].holds(value):
+            raise UserError(f"the proposal sets {key} to {value!r}, expected {specs[key].bounds}")
+    before = load.flatten(parent.model_dump(), "parent")
+    changed = load.build({**before, **proposal.change})
+    if changed == parent:
+        raise UserError("the proposal changes nothing: " + ", ".join(f"{k} is {v}" for k, v in proposal.change.items()))
+    return changed
