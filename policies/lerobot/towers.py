@@ -1,0 +1,163 @@
+"""The two transformers of π0.5-nano: LeRobot's PI05 towers with small sizes and CPU-friendly kernels.
+
+`NanoTowers` is LeRobot's `PaliGemmaWithExpertModel`, whose `forward` runs unchanged: PiGemma decoder layers, adaRMS
+conditioning, key-value cache. Only its constructor differs (sizes), the image tower (a convolutional stem), and three
+kernels that compute the same function with fewer passes over memory: the norm, the attention and the rotary embedding.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from lerobot.policies.pi05.modeling_pi05 import PaliGemmaWithExpertModel
+from lerobot.policies.pi_gemma import PiGemmaModel, PiGemmaRMSNorm
+from torch import Tensor, nn
+from transformers.models.gemma.configuration_gemma import GemmaConfig
+from transformers.models.gemma.modeling_gemma import GemmaAttention
+
+from robocoach.policies.lerobot.configuration_pi05_nano import PI05NanoConfig
+from robocoach.policies.lerobot.vision import ImageStem, Seen
+
+
+class FusedNorm(PiGemmaRMSNorm):
+    """LeRobot's (adaptive) RMS norm in two fused passes. Same parameters, same result up to rounding."""
+
+    def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """x (B, T, dim), cond (B, dim) → normed x, gate (B, 1, dim) or None."""
+        if cond is None or self.dense is None:
+            return F.rms_norm(x, (self.dim,), (1.0 + self.weight).to(x.dtype), self.eps), None
+        scale, shift, gate = self.dense(cond).unsqueeze(1).to(x.dtype).chunk(3, dim=-1)
+        return torch.addcmul(shift, F.rms_norm(x, (self.dim,), None, self.eps), 1 + scale), gate
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of x (B, H, T, d) with cos, sin (B or 1, 1, T, d/2)."""
+    low, high = x.chunk(2, dim=-1)
+    return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
+
+
+class FoldedAttention(GemmaAttention):
+    """Multi-query attention with the heads folded into the query axis: one batched product instead of a repeat.
+
+    Valid because there is one key-value head and the mask is the same for all queries of a sample (prefix tokens see
+    the prefix, action tokens see everything), so that it is read from its first query row.
+    """
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values=None,
+        **kwargs,
+    ) -> tuple[Tensor, None]:
+        """hidden_states (B, T, width), attention_mask additive (B, 1, T, S) → (B, T, width)."""
+        batch, length, _ = hidden_states.shape
+        cos, sin = (part[:, None, :, : self.head_dim // 2] for part in position_embeddings)
+        query = self.q_proj(hidden_states).view(batch, length, -1, self.head_dim).transpose(1, 2)
+        query = _rotate(query, cos, sin)
+        key = _rotate(self.k_proj(hidden_states).unsqueeze(1), cos, sin)
+        value = self.v_proj(hidden_states).unsqueeze(1)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        folded = query.reshape(batch, -1, self.head_dim)  # (B, H * T, d)
+        mask = attention_mask[:, 0, :1, : key.shape[2]].to(folded.dtype)  # (B, 1, S)
+        scores = torch.baddbmm(mask, folded, key[:, 0].transpose(1, 2), alpha=self.scaling)
+        mixed = torch.bmm(scores.softmax(-1).to(value.dtype), value[:, 0])
+        mixed = mixed.view(batch, -1, length, self.head_dim).transpose(1, 2).reshape(batch, length, -1)
+        return self.o_proj(mixed), None
+
+
+class KeyValueLayer(nn.Module):
+    """Last layer of the prefix tower: only its keys and values are ever read, so it computes nothing else."""
+
+    def __init__(self, layer: nn.Module, config: GemmaConfig) -> None:
+        super().__init__()
+        self.input_layernorm = layer.input_layernorm
+        self.self_attn = _Holder(k_proj=layer.self_attn.k_proj, v_proj=layer.self_attn.v_proj)
+        self.layer_idx = layer.self_attn.layer_idx
+        self.head_dim = config.head_dim
+
+    def forward(self, hidden_states: Tensor, position_embeddings=None, past_key_values=None, **kwargs) -> Tensor:
+        """Adds this layer's keys and values to the cache and returns its input."""
+        cos, sin = (part[:, None, :, : self.head_dim // 2] for part in position_embeddings)
+        normed, _ = self.input_layernorm(hidden_states)
+        key = _rotate(self.self_attn.k_proj(normed).unsqueeze(1), cos, sin)
+        past_key_values.update(key, self.self_attn.v_proj(normed).unsqueeze(1), self.layer_idx)
+        return hidden_states
+
+
+class _Unread(nn.Module):
+    """Stands where LeRobot's code normalises the prefix's final hidden states, which nothing reads."""
+
+    def forward(self, x: Tensor, cond: Tensor | None = None) -> tuple[Tensor, None]:
+        return x, None
+
+
+def _gemma(config: PI05NanoConfig, width: int, mlp: int, *, adarms: bool) -> PiGemmaModel:
+    """A PiGemma decoder with the fast kernels put in."""
+    cond_dim = width if adarms else None
+    gemma = GemmaConfig(
+        hidden_size=width,
+        intermediate_size=mlp,
+        num_hidden_layers=config.depth,
+        num_attention_heads=config.heads,
+        num_key_value_heads=1,
+        head_dim=config.head_dim,
+        vocab_size=8,
+        pad_token_id=0,
+        hidden_act=config.hidden_activation,
+        max_position_embeddings=512,
+        use_adarms=adarms,
+        adarms_cond_dim=cond_dim,
+        attn_implementation="eager",
+    )
+    model = PiGemmaModel(gemma)
+    for index, layer in enumerate(model.layers):
+        layer.self_attn = FoldedAttention(gemma, index)
+        layer.input_layernorm = FusedNorm(width, gemma.rms_norm_eps, cond_dim)
+        layer.post_attention_layernorm = FusedNorm(width, gemma.rms_norm_eps, cond_dim)
+    model.norm = FusedNorm(width, gemma.rms_norm_eps, cond_dim)
+    model.embed_tokens = None
+    return model
+
+
+class _Holder(nn.Module):
+    """Gives a tower the attribute path that LeRobot's code expects."""
+
+    def __init__(self, **modules: nn.Module) -> None:
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+
+class NanoTowers(PaliGemmaWithExpertModel):
+    """Prefix tower (image, pose, state, instruction) and action expert, sharing keys and values layer by layer."""
+
+    def __init__(self, config: PI05NanoConfig) -> None:
+        nn.Module.__init__(self)  # LeRobot's constructor would build SigLIP and Gemma 2B
+        self.freeze_vision_encoder = False
+        self.train_expert_only = False
+        self.stem = ImageStem(
+            config.stem,
+            tuple(config.stem_channels),
+            tuple(config.stem_blocks),
+            config.image_tokens,
+            config.prefix_width,
+            config.image_px,
+        )
+        language_model = _gemma(config, config.prefix_width, config.prefix_mlp, adarms=False)
+        language_model.layers[-1] = KeyValueLayer(language_model.layers[-1], language_model.config)
+        language_model.norm = _Unread()
+        self.paligemma = _Holder(model=_Holder(language_model=language_model))
+        self.gemma_expert = _Holder(model=_gemma(config, config.expert_width, config.expert_mlp, adarms=True))
+        self.words = nn.Embedding(config.vocabulary_size, config.prefix_width)
+        nn.init.normal_(self.words.weight, std=0.1)
+
+    def embed_image(self, image: Tensor) -> Seen:
+        """image (B, 3, px, px) in [-1, 1] → what the stem sees in it."""
+        return self.stem(image)
+
+    def embed_language_tokens(self, tokens: Tensor) -> Tensor:
+        """tokens int64 (B, L) → (B, L, width)."""
+        return self.words(tokens)

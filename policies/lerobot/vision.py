@@ -1,0 +1,138 @@
+"""The image stem of π0.5-nano: a small convolutional network and a pooling that keeps where things are.
+
+Input float (B, 3, px, px) in [-1, 1], channels-last in memory. Output `Seen`: image tokens (B, K, width) for the
+transformer, and the plain numbers (positions, spreads, features) from which the object poses are predicted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+MOMENTS = 5
+"""Of each attention map: mean x, mean y, and the second central moments xx, yy, xy (in units of the half side)."""
+
+
+class Seen(NamedTuple):
+    """What the stem found in an image."""
+
+    tokens: Tensor
+    """(B, K, width), for the transformer."""
+    geometry: Tensor
+    """float32 (B, K * MOMENTS): where each token looked, and how wide."""
+    features: Tensor
+    """(B, K, channels): what it saw there."""
+
+
+class ChannelNorm(nn.Module):
+    """LayerNorm over the channels of a channels-last feature map: one fused pass on a CPU, unlike GroupNorm."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Residual(nn.Module):
+    """x + conv(relu(conv(norm(x)))), the second convolution starting at zero."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = ChannelNorm(channels)
+        self.conv_1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv_2 = nn.Conv2d(channels, channels, 3, padding=1)
+        nn.init.zeros_(self.conv_2.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.conv_2(F.relu(self.conv_1(self.norm(x))))
+
+
+def _quarter_space_to_depth(channels: int) -> nn.Module:
+    # 2x2 pixels become 12 channels, then one 3x3 convolution with stride 2: a 6x6 view with stride 4 in one step.
+    return nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(12, channels, 3, stride=2, padding=1))
+
+
+def _quarter_two_convolutions(channels: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, channels // 2, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(channels // 2, channels, 3, stride=2, padding=1),
+    )
+
+
+STEMS = {"space_to_depth": _quarter_space_to_depth, "two_convolutions": _quarter_two_convolutions}
+
+
+class ImageStem(nn.Module):
+    """Image to tokens. The feature map has an eighth of the image's side (12x12 for 96 px)."""
+
+    def __init__(
+        self, stem: str, channels: tuple[int, int], blocks: tuple[int, int], tokens: int, width: int, image_px: int
+    ) -> None:
+        super().__init__()
+        if stem not in STEMS:
+            raise ValueError(f"stem {stem!r} is unknown; choose from {', '.join(STEMS)}")
+        quarter, eighth = channels
+        self.convolutions = nn.Sequential(
+            STEMS[stem](quarter),
+            *(Residual(quarter) for _ in range(blocks[0])),
+            ChannelNorm(quarter),
+            nn.Conv2d(quarter, eighth, 3, stride=2, padding=1),
+            *(Residual(eighth) for _ in range(blocks[1])),
+            ChannelNorm(eighth),
+            nn.ReLU(),
+        )
+        self.attention = nn.Conv2d(eighth, tokens, 1)
+        self.from_features = nn.Linear(eighth, width)
+        self.from_geometry = nn.Linear(MOMENTS, width)
+        self.slot = nn.Parameter(torch.randn(tokens, width) * 0.02)
+        side = image_px // 8
+        axis = torch.linspace(-1, 1, side)
+        y, x = torch.meshgrid(axis, axis, indexing="ij")
+        grid = torch.stack([x, y, x * x, y * y, x * y], dim=-1).reshape(side * side, MOMENTS)
+        self.register_buffer("grid", grid, persistent=False)
+
+    def forward(self, pixels: Tensor) -> Seen:
+        """pixels (B, 3, px, px) in [-1, 1] → Seen."""
+        features = self.convolutions(pixels.contiguous(memory_format=torch.channels_last))
+        logits = self.attention(features)
+        values = features.permute(0, 2, 3, 1).flatten(1, 2)  # (B, HW, C)
+        # Positions carry the millimetres: bfloat16 would round them to a fifth of a pixel.
+        with torch.autocast(pixels.device.type, enabled=False):
+            weights = logits.flatten(2).float().softmax(-1)  # (B, K, HW)
+            mean_x, mean_y, xx, yy, xy = (weights @ self.grid).unbind(-1)
+            geometry = torch.stack(
+                [mean_x, mean_y, xx - mean_x * mean_x, yy - mean_y * mean_y, xy - mean_x * mean_y], dim=-1
+            )
+            positions = self.from_geometry(geometry)
+        attended = torch.bmm(weights.to(values.dtype), values)  # (B, K, C)
+        tokens = self.from_features(attended) + positions + self.slot
+        return Seen(tokens, geometry.flatten(1), attended)
+
+
+def area_matrix(source: int, target: int) -> Tensor:
+    """(target, source) matrix of area averaging along one axis, with exact fractional coverage (as OpenCV's INTER_AREA).
+
+    The rows sum to one. `F.interpolate(mode="area")` rounds the windows to whole pixels instead, which moves edges
+    by up to half a pixel when the ratio is not a whole number (224 → 96).
+    """
+    edges = torch.arange(target + 1, dtype=torch.float64) * source / target
+    low, high = edges[:-1, None], edges[1:, None]
+    pixel = torch.arange(source, dtype=torch.float64)[None]
+    covered = (torch.minimum(high, pixel + 1) - torch.maximum(low, pixel)).clamp(min=0)
+    return (covered * target / source).float()
+
+
+def resize_area(images: Tensor, px: int) -> Tensor:
+    """float (B, 3, H, W) → float (B, 3, px, px) by area averaging; returned unchanged when it has that size."""
+    height, width = images.shape[-2:]
+    if (height, width) == (px, px):
+        return images
+    rows = area_matrix(height, px).to(images)
+    columns = area_matrix(width, px).to(images)
+    return rows @ images @ columns.T
