@@ -37,7 +37,7 @@ class GenesisEnvironment:
 
         if not getattr(gs, "_initialized", False):
             gs.init(backend=gs.cpu, precision="32", logging_level="error", seed=0)
-        self._task = task
+        self.task_name = task.name
         self._rule = GripperRule()
         self._scene = gs.Scene(
             sim_options=gs.options.SimOptions(dt=STEP_S, substeps=SUBSTEPS),

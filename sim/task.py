@@ -57,6 +57,8 @@ class Judge(Protocol):
     """Number of stages reached in order: 0 none, len(task.stages) all."""
     success: bool
     """The end-state predicate holds now, and has held for as long as the task asks."""
+    measures: dict[str, float]
+    """What happened, by name with unit: the numbers a coach reads beside the stage."""
 
     def update(self, state: SimState) -> None:
         """Takes the next tick's ground truth."""

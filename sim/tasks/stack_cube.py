@@ -115,6 +115,10 @@ class StackCubeJudge:
     """Stages in order, and the end-state predicate: cube on cube, released, at rest for 0.5 s."""
 
     stage: int = 0
+    measures: dict[str, float] = field(default_factory=dict)
+    """`closest_m`: hand to red cube at its closest; `grasp_side_m`: sideways miss when the hand first closed;
+    `carry_side_m`: red cube's smallest sideways distance to the green one while held; `end_side_m`, `end_height_m`:
+    where the red cube is at the end, relative to the green one."""
     _held_for: int = field(default=0, repr=False)
 
     @property
@@ -125,6 +129,7 @@ class StackCubeJudge:
     def update(self, state: SimState) -> None:
         """Takes the next tick."""
         now = look(state)
+        self._measure(now)
         let_go = now.width > EDGE_M + 0.012 or np.linalg.norm(now.tcp - now.top) > 0.06
         standing = now.stacked and let_go and max(state.speeds.values()) < REST_SPEED_M_S
         self._held_for = self._held_for + 1 if standing else 0
@@ -137,6 +142,17 @@ class StackCubeJudge:
         )
         while self.stage < len(STAGES) and reached[self.stage]:
             self.stage += 1
+
+    def _measure(self, now: _Look) -> None:
+        offset = now.top - now.base
+        to_top = now.top - now.tcp
+        seen = self.measures
+        seen["closest_m"] = min(seen.get("closest_m", np.inf), float(np.linalg.norm(to_top)))
+        if "grasp_side_m" not in seen and now.width < 1.3 * EDGE_M:
+            seen["grasp_side_m"] = float(np.hypot(*to_top[:2]))
+        if now.held:
+            seen["carry_side_m"] = min(seen.get("carry_side_m", np.inf), float(np.hypot(*offset[:2])))
+        seen["end_side_m"], seen["end_height_m"] = float(np.hypot(*offset[:2])), float(offset[2])
 
 
 # The demonstrator's cones: how high above its goal the hand keeps while it is still off to the side.
@@ -186,7 +202,9 @@ class StackCubeDemonstrator:
         crooked = abs(grasp_yaw - now.hand_yaw)
         above = min(0.10, 4.0 * max(0.0, side - 0.005) + 0.25 * max(0.0, crooked - 0.06))
         goal = now.top + np.array([0.0, 0.0, above])
-        ready = side < 0.009 and crooked < 0.10 and abs(now.tcp[2] - now.top[2]) < 0.009
+        closing = now.width < opened - 0.006  # once begun it goes on, unless the cube has clearly slipped away
+        slack = 2.0 if closing else 1.0
+        ready = side < 0.008 * slack and crooked < 0.10 * slack and abs(now.tcp[2] - now.top[2]) < 0.008 * slack
         return goal, grasp_yaw, closed if ready else opened
 
     def _carry(self, now: _Look) -> tuple[np.ndarray, float, float]:

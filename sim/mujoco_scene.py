@@ -1,0 +1,212 @@
+"""The tasks' scene in MuJoCo: the objects, table, light and wrist camera that the twin adds to franky-sim's FR3.
+
+The world frame is the robot's base frame with the table top at z = 0, as in Genesis. Colours and lights follow a
+`Scene` as closely as MuJoCo's fixed-function shading can follow Genesis' rasterizer (`_lit`). Importing this module
+imports MuJoCo: choose the OpenGL backend before (`choose_gl`), it is read once.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from robocoach.configs.errors import UserError
+from robocoach.datasets.contract import IMAGE_SIZE, GripperRule
+from robocoach.sim import camera
+from robocoach.sim.robot_model import ARM_JOINTS, FINGER_JOINTS
+from robocoach.sim.state import SimState
+
+if TYPE_CHECKING:
+    import mujoco
+
+    from robocoach.sim.task import Scene, Task
+
+PREFIX = "robot0_"
+"""franky-sim's prefix of the first arm's names."""
+WRIST = "wrist"
+TABLE, LIGHT = "table", "main_light"
+BACKGROUND = (0.55, 0.6, 0.65)
+GL_BACKENDS = ("egl", "osmesa")
+
+
+def build(task: Task, start_q: np.ndarray | None = None) -> Any:
+    """franky-sim's `MujocoSimulator` with one FR3 and the task's scene; not yet started.
+
+    Its own checkered floor and three lights are replaced, so that the picture has the colours of the `Scene`.
+    """
+    from franky_sim.mujoco_simulator import MujocoSimulator
+
+    from robocoach.sim.robot_model import HOME_Q
+
+    simulator = MujocoSimulator()
+    simulator.add_robot(
+        initial_q=tuple(float(q) for q in (HOME_Q if start_q is None else start_q)),
+        initial_hand_width=GripperRule().open_width_m,
+    )
+    _dress(simulator.scene, simulator.worldbody, task)
+    return simulator
+
+
+def _dress(scene: ET.Element, world: ET.Element, task: Task) -> None:
+    for element in [*world.findall("light"), *world.findall("geom")]:
+        world.remove(element)
+    ET.SubElement(world, "geom", name=TABLE, type="plane", size="3 3 0.1", rgba="0.6 0.6 0.6 1")
+    ET.SubElement(world, "light", name=LIGHT, directional="true", pos="0.45 0 2", dir="0 0 -1", castshadow="true")
+    for box in task.boxes:
+        body = ET.SubElement(world, "body", name=box.name, pos="0.5 0 0.1")
+        ET.SubElement(body, "freejoint", name=f"{box.name}_free")
+        half = " ".join(str(edge / 2) for edge in box.size_m)
+        ET.SubElement(body, "geom", name=box.name, type="box", size=half, mass=str(box.mass_kg), condim="4")
+    hand = next(body for body in world.iter("body") if body.get("name") == f"{PREFIX}hand")
+    ET.SubElement(hand, "camera", name=WRIST, fovy=str(camera.FOV_DEG))
+    ET.SubElement(scene, "statistic", extent="1.0", center="0.45 0 0.1")
+    visual = scene.find("visual")
+    assert visual is not None
+    for child in list(visual):
+        visual.remove(child)
+    ET.SubElement(visual, "headlight", ambient="0.3 0.3 0.3", diffuse="0 0 0", specular="0 0 0")
+    ET.SubElement(visual, "quality", shadowsize="1024", offsamples="4")
+    ET.SubElement(visual, "map", znear="0.01", zfar="10")
+    asset = scene.find("asset")
+    assert asset is not None
+    sky = " ".join(str(c) for c in BACKGROUND)
+    ET.SubElement(asset, "texture", type="skybox", builtin="flat", rgb1=sky, rgb2=sky, width="8", height="48")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are in MuJoCo's `qpos` and `qvel`; picklable, so a process without the model can read a state."""
+
+    arm: tuple[int, ...]
+    fingers: tuple[int, ...]
+    objects: dict[str, tuple[int, int]]
+    """Name → addresses of its free joint in qpos and in qvel."""
+
+    @classmethod
+    def of(cls, model: mujoco.MjModel, task: Task) -> Layout:
+        """Reads the addresses from a compiled model."""
+        free = {box.name: model.joint(f"{box.name}_free") for box in task.boxes}
+        return cls(
+            arm=tuple(int(model.joint(PREFIX + name).qposadr[0]) for name in ARM_JOINTS),
+            fingers=tuple(int(model.joint(PREFIX + name).qposadr[0]) for name in FINGER_JOINTS),
+            objects={name: (int(joint.qposadr[0]), int(joint.dofadr[0])) for name, joint in free.items()},
+        )
+
+    def state(self, qpos: np.ndarray, qvel: np.ndarray) -> SimState:
+        """Ground truth from `qpos` and `qvel`."""
+        return SimState(
+            q=np.array(qpos[list(self.arm)]),
+            gripper_width=float(qpos[list(self.fingers)].sum()),
+            objects={name: np.array(qpos[at : at + 7]) for name, (at, _) in self.objects.items()},
+            speeds={name: float(np.linalg.norm(qvel[at : at + 3])) for name, (_, at) in self.objects.items()},
+        )
+
+
+def read_state(model: mujoco.MjModel, data: mujoco.MjData, task: Task) -> SimState:
+    """Ground truth of a simulation now."""
+    return Layout.of(model, task).state(data.qpos, data.qvel)
+
+
+def place_objects(model: mujoco.MjModel, data: mujoco.MjData, scene: Scene) -> None:
+    """Puts the objects where the scene says, at rest, with its friction. The arm stays as it is."""
+    for name, pose in scene.objects.items():
+        joint = model.joint(f"{name}_free")
+        at, dof = int(joint.qposadr[0]), int(joint.dofadr[0])
+        data.qpos[at : at + 7] = pose
+        data.qvel[dof : dof + 6] = 0.0
+        data.qacc_warmstart[dof : dof + 6] = 0.0
+        model.geom(name).friction[0] = scene.friction
+
+
+def paint(model: mujoco.MjModel, scene: Scene) -> None:
+    """Colours, light and the wrist camera's mounting error of a scene."""
+    for name, colour in {**scene.colours, TABLE: scene.table_colour}.items():
+        model.geom(name).rgba[:3] = colour
+    light = model.light(LIGHT).id
+    direction = np.asarray(scene.light_direction) / np.linalg.norm(scene.light_direction)
+    model.light_dir[light] = direction
+    model.light_pos[light] = np.array([0.45, 0.0, 0.0]) - 2.0 * direction
+    ambient, diffuse = _lit(scene)
+    model.light_diffuse[light] = diffuse
+    model.light_ambient[light] = 0.0
+    model.light_specular[light] = 0.0
+    model.vis.headlight.ambient[:] = ambient
+    pose = camera.pose_in_hand(scene.camera_shift_m, scene.camera_turn_rad)
+    wrist = model.camera(WRIST).id
+    model.cam_pos[wrist] = pose[:3, 3]
+    quaternion = np.zeros(4)
+    import mujoco
+
+    mujoco.mju_mat2Quat(quaternion, np.ascontiguousarray(pose[:3, :3]).reshape(9))
+    model.cam_quat[wrist] = quaternion
+
+
+def _lit(scene: Scene) -> tuple[float, float]:
+    """MuJoCo's ambient and diffuse light that look like Genesis' for a scene."""
+    return scene.ambient, 0.9 * scene.light_strength
+
+
+def set_arm(model: mujoco.MjModel, data: mujoco.MjData, q: np.ndarray, width_m: float) -> None:
+    """Puts the arm (7,) [rad] and the fingers where they are told, at rest."""
+    joints = [*(model.joint(PREFIX + name) for name in (*ARM_JOINTS, *FINGER_JOINTS))]
+    for joint, value in zip(joints, [*q, width_m / 2, width_m / 2], strict=True):
+        data.qpos[joint.qposadr[0]] = value
+        data.qvel[joint.dofadr[0]] = 0.0
+
+
+def apply(model: mujoco.MjModel, data: mujoco.MjData, scene: Scene) -> None:
+    """The whole scene: objects, friction, colours, light, camera and the arm at its start, the hand open."""
+    import mujoco
+
+    place_objects(model, data, scene)
+    paint(model, scene)
+    set_arm(model, data, scene.start_q, GripperRule().open_width_m)
+    mujoco.mj_forward(model, data)
+
+
+class WristRenderer:
+    """Renders the wrist camera of a model; one OpenGL context, to be used from one thread."""
+
+    def __init__(self, model: mujoco.MjModel) -> None:
+        import mujoco
+
+        self._renderer = mujoco.Renderer(model, IMAGE_SIZE, IMAGE_SIZE)
+        self._option = mujoco.MjvOption()
+        self._option.geomgroup[:] = 0
+        self._option.geomgroup[[0, 2]] = 1
+        self._option.sitegroup[:] = 0
+
+    def render(self, data: mujoco.MjData) -> np.ndarray:
+        """uint8 RGB (224, 224, 3) of the state in `data`, whose kinematics are up to date."""
+        self._renderer.update_scene(data, WRIST, self._option)
+        return self._renderer.render()
+
+    def close(self) -> None:
+        """Frees the OpenGL context."""
+        self._renderer.close()
+
+
+@cache
+def choose_gl() -> str:
+    """The OpenGL backend that renders here, `egl` or `osmesa`; sets MUJOCO_GL, which MuJoCo reads at its import.
+
+    Each is tried in a process of its own, since a bad driver can take the whole process down. Raises UserError.
+    """
+    if os.environ.get("MUJOCO_GL"):
+        return os.environ["MUJOCO_GL"]
+    code = "import mujoco; m = mujoco.MjModel.from_xml_string('<mujoco/>'); r = mujoco.Renderer(m, 8, 8)\n"
+    code += "d = mujoco.MjData(m); mujoco.mj_forward(m, d); r.update_scene(d); r.render()"
+    for backend in GL_BACKENDS:
+        environment = {**os.environ, "MUJOCO_GL": backend}
+        tried = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+        if tried.returncode == 0:
+            os.environ["MUJOCO_GL"] = backend
+            return backend
+    raise UserError("MuJoCo cannot render here: neither EGL nor OSMesa works; install libegl1 libgl1 libosmesa6")
