@@ -25,9 +25,9 @@ class Section(BaseModel):
 class GenerateConfig(Section):
     """Demonstrations in Genesis."""
 
-    demonstrations: int = setting(200, "successful demonstrations to collect", tunable=True, ge=1, le=100_000)
+    demonstrations: int = setting(200, "successful demonstrations to collect", tunable=True, ge=1, le=4_000)
     corrective: int = setting(
-        0, "demonstrations begun where the policy's train-seed rollouts failed", tunable=True, ge=0, le=10_000
+        0, "demonstrations that take over where the policy's own driving led", tunable=True, ge=0, le=1_000
     )
     workers: int = setting(0, "simulator processes; 0 takes one a core", ge=0, le=256)
     recovery_share: float = setting(
@@ -68,6 +68,7 @@ class TrainConfig(Section):
     state_noise: float = setting(0.02, "noise on the normalised state", tunable=True, ge=0, le=1)
     threads: int = setting(0, "CPU threads; 0 takes all cores", ge=0, le=1024)
     checkpoint_every_s: float = setting(60.0, "time between checkpoints", unit="s", tunable=True, ge=1, le=100_000)
+    wandb: Literal["disabled", "offline"] = setting("disabled", "a copy of the metrics as an offline W&B run")
 
     @model_validator(mode="after")
     def _executes_what_it_predicts(self) -> TrainConfig:

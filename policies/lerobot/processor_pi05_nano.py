@@ -6,9 +6,11 @@ its words in its own configuration (`policy_preprocessor.json`), so that a check
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,11 +21,13 @@ from lerobot.processor import (
     make_default_policy_processor_steps,
     make_policy_processor_pipelines,
 )
+from lerobot.utils.constants import POLICY_PREPROCESSOR_DEFAULT_NAME
 from tokenizers import Tokenizer, normalizers
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import PreTrainedTokenizerFast
 
+from robocoach.configs.errors import UserError
 from robocoach.policies.lerobot.configuration_pi05_nano import PI05NanoConfig
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
@@ -95,3 +99,13 @@ def make_pi05_nano_pre_post_processors(
     )
     before = [steps.rename_observations, steps.add_batch_dim, steps.normalize, tokenizer, steps.to_device]
     return make_policy_processor_pipelines(input_steps=before, output_steps=[steps.unnormalize, steps.to_cpu])
+
+
+def read_vocabulary(folder: Path) -> list[str]:
+    """The word list of a saved checkpoint. Raises UserError when its preprocessor holds none."""
+    path = folder / f"{POLICY_PREPROCESSOR_DEFAULT_NAME}.json"
+    try:
+        steps = json.loads(path.read_text())["steps"]
+        return next(step["config"]["vocabulary"] for step in steps if "vocabulary" in step.get("config", {}))
+    except (OSError, ValueError, KeyError, StopIteration) as error:
+        raise UserError(f"{path} holds no word list; the checkpoint is incomplete: copy the whole folder") from error

@@ -1,0 +1,152 @@
+"""Checkpoints: writing one whole, proving that one is whole, and a policy that acts from one.
+
+A checkpoint is a LeRobot policy folder (config.json, model.safetensors, processors) with contract.json and a
+manifest of hashes. It can be moved. Whatever is missing, corrupt, cut off or made for another contract is refused
+with one line; nothing ever acts with random weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from robocoach.configs.errors import UserError
+from robocoach.datasets.contract import IMAGE_KEY, IMAGE_SIZE, STATE_DIM, STATE_KEY, Contract, Meaning
+from robocoach.datasets.contract import differences as contract_differences
+from robocoach.datasets.video import resize
+from robocoach.policies.cpu import keep_freed_memory, set_threads
+from robocoach.policies.files import MANIFEST_FILE, recover_folder, replacing_folder, sha256, write_manifest
+
+CONFIG_FILE = "config.json"
+REQUIRED = (CONFIG_FILE, "model.safetensors", "contract.json", "policy_preprocessor.json", "policy_postprocessor.json")
+POLICY_TYPES = ("pi05_nano", "pi05")
+
+
+class ChunkPolicy(Protocol):
+    """Something that looks once and answers with the next actions."""
+
+    contract: Contract
+
+    def reset(self) -> None:
+        """Forgets the rollout so far. The same observations then lead to the same actions."""
+        ...
+
+    def act(self, image: np.ndarray, state: np.ndarray, instruction: str) -> np.ndarray:
+        """Image uint8 (224, 224, 3) RGB, state float32 (8,) → absolute actions float32 (executed_steps, 8)."""
+        ...
+
+
+def write_checkpoint(target: Path, save: Callable[[Path], None], contract: Contract, about: dict[str, object]) -> None:
+    """Writes a checkpoint folder in one atomic move; `save(folder)` writes LeRobot's files into it."""
+    with replacing_folder(target) as folder:
+        save(folder)
+        contract.save(folder)
+        write_manifest(folder, about)
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """Proves that a checkpoint folder is whole and made for this contract; returns its manifest.
+
+    Raises UserError when it is missing, not a checkpoint of this project, changed, cut off, or of another contract.
+    """
+    folder = Path(folder)
+    recover_folder(folder)
+    if not folder.is_dir():
+        raise UserError(f"there is no checkpoint at {folder}; name a folder such as <run>/checkpoints/best")
+    manifest_path = folder / MANIFEST_FILE
+    if not manifest_path.is_file():
+        inside = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
+        raise UserError(f"{folder} is no checkpoint of this project: no {MANIFEST_FILE} (it holds {inside})")
+    try:
+        manifest = json.loads(manifest_path.read_text())
+        files = dict(manifest["files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{manifest_path} is corrupt; copy the checkpoint again or use another one") from error
+    for name in sorted({*REQUIRED, *files}):
+        path = folder / name
+        if not path.is_file():
+            raise UserError(f"{folder} is incomplete: {name} is missing; copy the whole folder again")
+        if files.get(name) != sha256(path):
+            raise UserError(f"{path} is corrupt or cut off (its hash is another one); copy the checkpoint again")
+    differing = contract_differences(Meaning(), Contract.load(folder).meaning)
+    if differing:
+        listed = "; ".join(f"{key}: expected {ours!r}, it has {its!r}" for key, (ours, its) in differing.items())
+        raise UserError(f"{folder} was trained for another data contract and cannot be used: {listed}")
+    return manifest
+
+
+def load_policy(folder: Path, device: str = "cpu", threads: int | None = None) -> ChunkPolicy:
+    """A policy that acts, from a checkpoint folder. Raises UserError, see `verify`.
+
+    `threads` sets PyTorch's threads for this process (0: all cores); None leaves them.
+    """
+    folder = Path(folder)
+    manifest = verify(folder)
+    from lerobot.configs import PreTrainedConfig
+    from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+    import robocoach.policies.lerobot.configuration_pi05_nano  # noqa: F401  registers the type
+
+    kind = json.loads((folder / CONFIG_FILE).read_text()).get("type")
+    if kind not in POLICY_TYPES:
+        raise UserError(f"{folder} holds policy type {kind!r}; this project runs {', '.join(POLICY_TYPES)}")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device {device} was asked for and this machine has no CUDA GPU; use cpu")
+    if threads is not None:
+        set_threads(threads)
+    keep_freed_memory()
+    config = PreTrainedConfig.from_pretrained(folder)
+    config.device = device
+    policy = get_policy_class(kind).from_pretrained(folder, config=config)
+    overrides = {"preprocessor_overrides": {"device_processor": {"device": device}}}
+    before, after = make_pre_post_processors(config, str(folder), **overrides)
+    return _LeRobotPolicy(Contract.load(folder), policy, before, after, manifest)
+
+
+@dataclass
+class _LeRobotPolicy:
+    """A LeRobot policy with its processors, as a ChunkPolicy. Its noise starts anew at every reset."""
+
+    contract: Contract
+    policy: Any
+    before: Any
+    after: Any
+    manifest: dict[str, Any]
+    generator: torch.Generator = field(default_factory=torch.Generator)
+
+    def __post_init__(self) -> None:
+        self.policy.eval()
+        self.reset()
+
+    def reset(self) -> None:
+        self.generator.manual_seed(0)
+        self.policy.reset()
+
+    def act(self, image: np.ndarray, state: np.ndarray, instruction: str) -> np.ndarray:
+        config = self.policy.config
+        if image.shape != (IMAGE_SIZE, IMAGE_SIZE, 3) or image.dtype != np.uint8 or np.shape(state) != (STATE_DIM,):
+            raise ValueError(
+                f"expected image uint8 ({IMAGE_SIZE}, {IMAGE_SIZE}, 3) and state ({STATE_DIM},), got {image.dtype} "
+                f"{image.shape} and {np.shape(state)}"
+            )
+        px = getattr(config, "image_px", IMAGE_SIZE)
+        pixels = torch.from_numpy(np.ascontiguousarray(resize(image, px))).permute(2, 0, 1).float() / 255
+        batch = self.before(
+            {
+                IMAGE_KEY: pixels,
+                STATE_KEY: torch.from_numpy(np.asarray(state, dtype=np.float32)),
+                "task": instruction,
+            }
+        )
+        shape = (1, config.chunk_size, config.max_action_dim)
+        noise = torch.randn(shape, generator=self.generator).to(config.device)
+        with torch.inference_mode():
+            chunk = self.policy.predict_action_chunk(batch, noise=noise)
+            actions = self.after(chunk[:, : config.n_action_steps])
+        return actions[0, :, : len(self.contract.meaning.action_names)].float().cpu().numpy()

@@ -1,0 +1,154 @@
+"""What the trainer needs to know of π0.5-nano: building it from settings and data, its batches, its saved files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from lerobot.configs import FeatureType, PolicyFeature
+from lerobot.utils.constants import ACTION, OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS, OBS_STATE
+from torch import Tensor
+
+from robocoach.configs.errors import UserError
+from robocoach.configs.models import TrainConfig
+from robocoach.datasets.contract import ACTION_DIM, ACTION_NAMES, IMAGE_KEY, IMAGE_SIZE, STATE_DIM
+from robocoach.policies.batches import Batch, Batches, colour_changes, shift_images
+from robocoach.policies.lerobot.configuration_pi05_nano import PI05NanoConfig
+from robocoach.policies.lerobot.modeling_pi05_nano import PRIVILEGED, PRIVILEGED_KNOWN, STATISTICS, PI05NanoPolicy
+from robocoach.policies.lerobot.processor_pi05_nano import (
+    build_tokenizer,
+    make_pi05_nano_pre_post_processors,
+    make_vocabulary,
+    read_vocabulary,
+)
+from robocoach.policies.normalisation import policy_statistics
+
+FEATURES = {
+    IMAGE_KEY: PolicyFeature(FeatureType.VISUAL, (3, IMAGE_SIZE, IMAGE_SIZE)),
+    OBS_STATE: PolicyFeature(FeatureType.STATE, (STATE_DIM,)),
+}
+
+ERROR_FRAMES = 64
+"""Kept-apart frames on which actions are sampled."""
+
+
+class NanoLearner:
+    """A π0.5-nano policy in training: batches in, loss out, files on disk."""
+
+    def __init__(self, cfg: TrainConfig, batches: Batches, device: torch.device, init_from: Path | None) -> None:
+        """Random weights and the mixture's statistics, or the weights and statistics of `init_from`."""
+        self.cfg = cfg
+        instructions = batches.mixture.instructions
+        if init_from is None:
+            self.policy = PI05NanoPolicy(_config(cfg, batches, device))
+            found = policy_statistics(batches)
+            self.policy.set_statistics(**{name: torch.from_numpy(getattr(found, name)) for name in STATISTICS})
+            self.notes = [f"hardly moving, so floored: {', '.join(found.floored)}"] if found.floored else []
+            parent_words = None
+        else:
+            self.policy = _child(cfg, batches, device, init_from)
+            self.notes = [f"weights and normalisation of {init_from}, fresh optimizer"]
+            parent_words = read_vocabulary(init_from)
+        size = self.policy.config.vocabulary_size
+        self.vocabulary = make_vocabulary(instructions, size, parent_words)
+        tokenizer = build_tokenizer(self.vocabulary)
+        longest = self.policy.config.tokenizer_max_length
+        self._tokens, self._masks = [], []
+        for source in batches.mixture.sources:
+            found = tokenizer(
+                list(source.instructions), max_length=longest, truncation=True, padding="max_length", return_tensors="pt"
+            )
+            self._tokens.append(found["input_ids"])
+            self._masks.append(found["attention_mask"].bool())
+        # Columns that are padding for every instruction would only cost time.
+        self._length = max(int(mask.sum(1).max()) for mask in self._masks)
+        self.device = device
+
+    def tensors(self, batch: Batch, rng: np.random.Generator | None) -> dict[str, Tensor]:
+        """The batch as the policy's forward takes it; `rng` (training only) changes the images at random."""
+        images = batch.images if rng is None else shift_images(batch.images, self.cfg.image_shift_px, rng)
+        pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(self.device).float()
+        if rng is None or not self.cfg.colour_jitter:
+            pixels = pixels / 255
+        else:
+            gain, bias = (torch.from_numpy(a).to(self.device) for a in colour_changes(len(images), self.cfg.colour_jitter, rng))
+            pixels = torch.addcmul(bias[:, :, None, None], pixels, gain[:, :, None, None] / 255)
+        tokens = torch.empty(len(images), self._length, dtype=torch.int64)
+        masks = torch.empty(len(images), self._length, dtype=torch.bool)
+        for index, (table, mask) in enumerate(zip(self._tokens, self._masks, strict=True)):
+            rows = np.flatnonzero(batch.source == index)
+            tokens[rows] = table[batch.instruction[rows], : self._length]
+            masks[rows] = mask[batch.instruction[rows], : self._length]
+        prepared = {
+            IMAGE_KEY: pixels,
+            OBS_STATE: torch.from_numpy(batch.states).to(self.device),
+            ACTION: torch.from_numpy(batch.actions).to(self.device),
+            OBS_LANGUAGE_TOKENS: tokens.to(self.device),
+            OBS_LANGUAGE_ATTENTION_MASK: masks.to(self.device),
+        }
+        if batch.privileged is not None:
+            prepared[PRIVILEGED] = torch.from_numpy(batch.privileged).to(self.device)
+            prepared[PRIVILEGED_KNOWN] = torch.from_numpy(batch.known).to(self.device)
+        return prepared
+
+    @torch.no_grad()
+    def errors(self, policy: PI05NanoPolicy, batch: Batch) -> dict[str, float]:
+        """Mean error of sampled actions over the executed steps [rad], [m], on the first kept-apart frames."""
+        few = Batch(**{name: None if value is None else value[:ERROR_FRAMES] for name, value in vars(batch).items()})
+        noise = torch.randn(
+            (len(few.states), self.cfg.chunk_size, ACTION_DIM), generator=torch.Generator().manual_seed(0)
+        )
+        prepared = self.tensors(few, None)
+        chunk = policy.predict_action_chunk(prepared, noise=noise.to(self.device))
+        error = (chunk - prepared[ACTION])[:, : self.cfg.executed_steps].abs().mean(dim=(0, 1))
+        found = {
+            "validation_joint_error_rad": float(error[:7].mean()),
+            "validation_gripper_error_m": float(error[7]),
+        }
+        if PRIVILEGED in prepared and bool(prepared[PRIVILEGED_KNOWN].any()):
+            known = prepared[PRIVILEGED_KNOWN]
+            wrong = (policy.predict_poses(prepared) - prepared[PRIVILEGED])[known].abs().mean(0)
+            found["validation_pose_error"] = float(wrong.mean())
+        return found
+
+    def save(self, policy: PI05NanoPolicy, folder: Path) -> None:
+        """Writes LeRobot's files of a checkpoint (configuration, weights, processors) into a folder."""
+        policy.save_pretrained(folder)
+        before, after = make_pi05_nano_pre_post_processors(policy.config, vocabulary=self.vocabulary)
+        before.save_pretrained(folder)
+        after.save_pretrained(folder)
+
+
+def _config(cfg: TrainConfig, batches: Batches, device: torch.device) -> PI05NanoConfig:
+    return PI05NanoConfig(
+        device=str(device),
+        push_to_hub=False,
+        input_features=dict(FEATURES),
+        output_features={ACTION: PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
+        action_feature_names=list(ACTION_NAMES),
+        chunk_size=cfg.chunk_size,
+        n_action_steps=cfg.executed_steps,
+        image_px=cfg.image_px,
+        privileged_dim=batches.privileged_size,
+        auxiliary_weight=cfg.auxiliary_weight,
+        flow_samples=cfg.flow_samples,
+        state_noise=cfg.state_noise,
+    )
+
+
+def _child(cfg: TrainConfig, batches: Batches, device: torch.device, parent: Path) -> PI05NanoPolicy:
+    """The parent's policy with the settings that do not change its shape. Raises UserError on those that would."""
+    policy = PI05NanoPolicy.from_pretrained(parent)
+    mine = policy.config
+    fixed = {"chunk_size": (mine.chunk_size, cfg.chunk_size), "image_px": (mine.image_px, cfg.image_px)}
+    if batches.privileged_size:
+        fixed["privileged numbers of the data"] = (mine.privileged_dim, batches.privileged_size)
+    for name, (theirs, wanted) in fixed.items():
+        if theirs != wanted:
+            raise UserError(f"{parent} has {name} {theirs}, asked for {wanted}; keep {theirs} or train from scratch")
+    mine.n_action_steps = cfg.executed_steps
+    mine.auxiliary_weight = cfg.auxiliary_weight
+    mine.flow_samples = cfg.flow_samples
+    mine.state_noise = cfg.state_noise
+    return policy.to(device)

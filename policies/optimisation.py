@@ -1,0 +1,44 @@
+"""Learning rate over a run that ends by the clock or by steps, and the averaged weights that are kept."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+FRACTION_GRAIN = 1000
+FLOOR = 0.02
+"""Learning rate at the end, as a share of its peak."""
+
+
+def fraction_done(step: int, steps: int, elapsed_s: float, deadline_s: float) -> float:
+    """How much of the run is over, in [0, 1]: by steps or by the clock, whichever is further.
+
+    The clock counts in thousandths, so that a run that ends by steps does not depend on it.
+    """
+    by_clock = math.floor(FRACTION_GRAIN * elapsed_s / deadline_s) / FRACTION_GRAIN
+    return min(1.0, max(step / steps, by_clock))
+
+
+def learning_rate(peak: float, step: int, warmup_steps: int, fraction: float) -> float:
+    """Linear warm-up, then a cosine from the peak to FLOOR of it over the whole run."""
+    warm = min(1.0, (step + 1) / max(1, warmup_steps))
+    return peak * warm * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * fraction)))
+
+
+class Average:
+    """An exponential moving average of a model's weights, in a second model of the same shape.
+
+    The decay grows from 0 to its final value over the first steps, so that the start is forgotten.
+    """
+
+    def __init__(self, averaged: nn.Module, decay: float) -> None:
+        self.model = averaged.requires_grad_(False).eval()
+        self.decay = decay
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Moves the average towards `model` after its `step`-th update."""
+        decay = min(self.decay, step / (step + 10)) if self.decay else 0.0
+        torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - decay)
