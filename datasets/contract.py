@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -143,11 +146,35 @@ def differences(ours: BaseModel, theirs: BaseModel) -> dict[str, tuple[object, o
     return {key: (a.get(key), b.get(key)) for key in a | b if a.get(key) != b.get(key)}
 
 
+class CompatiblePair(_Frozen):
+    """Two values of a provenance field that may meet without asking, and why; `*` stands for anything."""
+
+    field: str
+    between: tuple[str, str]
+    why: str
+
+    def covers(self, field: str, ours: object, theirs: object) -> bool:
+        """Whether this pair is the given difference, either way round; an unknown value reads `none`."""
+        a, b = ("none" if value is None else str(value) for value in (ours, theirs))
+        one, other = self.between
+        forward = fnmatchcase(a, one) and fnmatchcase(b, other)
+        return field == self.field and (forward or (fnmatchcase(a, other) and fnmatchcase(b, one)))
+
+
+@lru_cache
+def compatible_pairs() -> tuple[CompatiblePair, ...]:
+    """The pairs that `configs/compatible.yaml` declares."""
+    import yaml
+
+    text = files("robocoach.configs").joinpath("compatible.yaml").read_text()
+    return tuple(CompatiblePair.model_validate(pair) for pair in yaml.safe_load(text))
+
+
 def check(ours: Contract, theirs: Contract, what: str, accept: frozenset[str] = frozenset()) -> list[str]:
     """Compares two contracts and returns the provenance differences, one readable line each.
 
-    `accept` names the provenance fields that may differ. Raises UserError on any difference of meaning, and on a
-    provenance difference that was not accepted.
+    `accept` names the provenance fields that may differ; the pairs in `configs/compatible.yaml` may always differ.
+    Raises UserError on any difference of meaning, and on another provenance difference that was not accepted.
     """
     meaning = differences(ours.meaning, theirs.meaning)
     if meaning:
@@ -157,8 +184,12 @@ def check(ours: Contract, theirs: Contract, what: str, accept: frozenset[str] = 
     unknown = accept - set(type(ours.provenance).model_fields)
     if unknown:
         raise UserError(f"--accept {','.join(sorted(unknown))}: choose from {', '.join(Provenance.model_fields)}")
-    open_ = [key for key in provenance if key not in accept]
+    declared = {
+        key: pair.why for pair in compatible_pairs() for key in provenance if pair.covers(key, *provenance[key])
+    }
+    open_ = [key for key in provenance if key not in accept and key not in declared]
     if open_:
         listed = "; ".join(f"{key}: {provenance[key][0]!r} here, {provenance[key][1]!r} there" for key in open_)
         raise UserError(f"{what} differs in provenance ({listed}); if that is meant, add --accept {','.join(open_)}")
-    return [f"{key}: {a!r} here, {b!r} there" for key, (a, b) in provenance.items()]
+    told = {key: f" ({declared[key]})" if key in declared else " (accepted)" for key in provenance}
+    return [f"{key}: {a!r} here, {b!r} there{told[key]}" for key, (a, b) in provenance.items()]

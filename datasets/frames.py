@@ -8,16 +8,17 @@ so that a second attempt, or a second process, opens it in milliseconds.
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from robocoach.configs.errors import UserError
 from robocoach.datasets import video
-from robocoach.datasets.contract import ACTION_KEY, IMAGE_KEY, IMAGE_SIZE, STATE_KEY, Contract, Meaning, differences
+from robocoach.datasets.columns import read_columns
+from robocoach.datasets.contract import ACTION_KEY, IMAGE_SIZE, STATE_KEY, Contract, Meaning, differences
 from robocoach.datasets.episode import UNKNOWN_STAGE
 from robocoach.datasets.record import PRIVILEGED_KEY, STAGE_KEY, dataset_digest
 
@@ -69,61 +70,25 @@ def open_source(
         listed = "; ".join(f"{key}: expected {ours!r}, it has {theirs!r}" for key, (ours, theirs) in meaning.items())
         raise UserError(f"{root} has another data contract and cannot be used: {listed}")
     digest = dataset_digest(root)
-    table, instructions, videos = _read_tables(root)
-    frames = len(table["index"])
+    columns = read_columns(root)
+    table, frames = columns.frames, len(columns.frames["index"])
     cache = root.with_name(f"{root.name}.frames") if cache_dir is None else Path(cache_dir)
     return FrameSource(
         name=name,
-        images=_open_images(videos, frames, image_px, cache, digest, progress),
+        images=_open_images(columns.videos, frames, image_px, cache, digest, progress),
         states=table[STATE_KEY],
         actions=table[ACTION_KEY],
         privileged=table.get(PRIVILEGED_KEY),
         episode=table["episode_index"],
         instruction=table["task_index"],
-        instructions=instructions,
+        instructions=columns.instructions,
         stages=table.get(STAGE_KEY, np.full(frames, UNKNOWN_STAGE)),
         digest=digest,
     )
 
 
-def _read_tables(root: Path) -> tuple[dict[str, np.ndarray], tuple[str, ...], list[Path]]:
-    """All columns of the frames in order, the instructions by index, and the video files in order."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        parts = [pq.read_table(path) for path in sorted((root / "data").glob("*/*.parquet"))]
-        columns = {name: _numpy(column) for name, column in _named(pa.concat_tables(parts))}
-        tasks = pd.read_parquet(root / "meta/tasks.parquet").sort_values("task_index")
-        instructions = tuple(str(task) for task in tasks.index)
-        missing = [key for key in (STATE_KEY, ACTION_KEY, "index", "episode_index", "task_index") if key not in columns]
-        if missing:
-            raise ValueError(f"it lacks {', '.join(missing)}")
-        if not np.array_equal(columns["index"], np.arange(len(columns["index"]))):
-            raise ValueError("its frames are not in order")
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"{root} is not a whole LeRobotDataset v3 ({reason}); take a fresh copy or make it again"
-        ) from error
-    return columns, instructions, sorted((root / "videos" / IMAGE_KEY).glob("*/*.mp4"))
-
-
-def _named(table: Any) -> list[tuple[str, Any]]:
-    return [(name, table.column(name).combine_chunks()) for name in table.column_names]
-
-
-def _numpy(column: Any) -> np.ndarray:
-    import pyarrow as pa
-
-    if pa.types.is_fixed_size_list(column.type):
-        return column.flatten().to_numpy().reshape(len(column), -1)
-    return column.to_numpy(zero_copy_only=False)
-
-
 def _open_images(
-    videos: list[Path],
+    videos: Sequence[Path],
     frames: int,
     px: int,
     cache: Path,
@@ -147,13 +112,16 @@ def _open_images(
 
 
 def _decode_into(
-    path: Path, videos: list[Path], frames: int, px: int, progress: Callable[[int, int], None] | None
+    path: Path, videos: Sequence[Path], frames: int, px: int, progress: Callable[[int, int], None] | None
 ) -> None:
     """Decodes all videos into a new file beside `path` and renames it: `path` is whole or not there."""
     import av
 
     unfinished = path.with_suffix(".decoding")
     images = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=(frames, px, px, 3))
+    with unfinished.open("r+b") as file:
+        # Claims the space now: writing to a map on a full disk would kill the process instead of raising.
+        os.posix_fallocate(file.fileno(), 0, unfinished.stat().st_size)
     done = 0
     try:
         for source in videos:

@@ -80,6 +80,8 @@ def assemble(
         raise UserError(
             f"{journal.folder} has no finished episode, so there is no dataset to make; generate some first"
         )
+    import av
+
     root = Path(root)
     building = root.with_name(f".{root.name}.assembling")
     try:
@@ -87,7 +89,7 @@ def assemble(
         root.parent.mkdir(parents=True, exist_ok=True)
         info = _build(journal, chosen, building, contract, extra_meta or {}, progress)
         _replace(building, root)
-    except OSError as error:
+    except (OSError, av.FFmpegError) as error:
         reason = error.strerror or str(error)
         raise UserError(
             f"cannot write the dataset {root} ({reason}); make room, then run the same line again"

@@ -2,12 +2,13 @@
 
 H.264 4:2:0 through PyAV, one thread (two writers share two cores, and one thread makes the bytes repeatable), no
 B-frames, so that files can be joined without encoding again, and a key frame every five, so that a random read is
-short. Measured on one core for 57 frames of 224×224 from a real wrist camera: 55 ms to encode, 35 ms to decode,
-mean error 2 of 255, most of it colour subsampling.
+short. Measured on one core for 57 frames of 224×224 from a real wrist camera: 31 ms to encode, 16 ms to decode,
+0.4 MB, mean error 2 of 255, most of it colour subsampling.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +20,15 @@ CODEC_OPTIONS = {"crf": "18", "preset": "ultrafast", "bf": "0", "sc_threshold": 
 KEY_FRAME_EVERY = 5
 
 
-def encode(images: np.ndarray, path: Path) -> None:
-    """Writes uint8 (T, H, W, 3) RGB images as an mp4 at the contract's rate; the same images give the same bytes."""
+def encode(images: np.ndarray) -> bytes:
+    """uint8 (T, H, W, 3) RGB images as an mp4 at the contract's rate; the same images give the same bytes.
+
+    In memory, so that a full disk is met by whoever writes the file and not swallowed by the muxer.
+    """
     import av
 
-    with av.open(str(path), "w", format="mp4") as container:
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=FPS, options=CODEC_OPTIONS)
         stream.height, stream.width = images.shape[1:3]
         stream.pix_fmt = "yuv420p"
@@ -32,6 +37,7 @@ def encode(images: np.ndarray, path: Path) -> None:
         for image in images:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode(None))
+    return file.getvalue()
 
 
 def decode(path: Path, px: int | None = None) -> Iterator[np.ndarray]:
