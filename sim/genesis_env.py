@@ -46,12 +46,12 @@ class GenesisEnvironment:
                 shadow=True,
                 ambient_light=(0.35, 0.35, 0.35),
                 background_color=(0.55, 0.6, 0.65),
-                lights=[gs.options.vis.DirectionalLight(dir=(-0.3, 0.2, -1.0), color=(1.0, 1.0, 1.0), intensity=3.0)],
+                lights=[gs.options.vis.DirectionalLight(dir=(-0.3, 0.2, -1.0), color=(1.0, 1.0, 1.0), intensity=4.5)],
             ),
             renderer=gs.renderers.Rasterizer(),
             show_viewer=False,
         )
-        self._table = self._scene.add_entity(gs.morphs.Plane(), surface=gs.surfaces.Rough(color=(0.6, 0.6, 0.6)))
+        self._table = self._scene.add_entity(gs.morphs.Plane(), surface=gs.surfaces.Rough(color=(1.0, 1.0, 1.0)))
         self._arm: Any = self._scene.add_entity(
             gs.morphs.MJCF(file=str(fr3_mjcf()), pos=(0, 0, 0)), material=gs.materials.Rigid(gravity_compensation=1.0)
         )
@@ -59,7 +59,7 @@ class GenesisEnvironment:
             box.name: self._scene.add_entity(
                 gs.morphs.Box(size=box.size_m, pos=(0.5, 0.3 * i - 0.15, box.size_m[2] / 2)),
                 material=gs.materials.Rigid(rho=box.mass_kg / float(np.prod(box.size_m)), friction=1.0),
-                surface=gs.surfaces.Rough(color=(0.8, 0.8, 0.8)),
+                surface=gs.surfaces.Rough(color=(1.0, 1.0, 1.0)),
             )
             for i, box in enumerate(task.boxes)
         }
@@ -159,9 +159,10 @@ class GenesisEnvironment:
             for geom in entity.vgeoms:
                 for primitive in context.rigid_nodes[geom.uid].mesh.primitives:
                     primitive.material.baseColorFactor = np.array([*colour, 1.0])
+        context._scene._meshes_updated = True  # the renderer keeps a copy of the materials: have it read them again
         context._scene.ambient_light = np.full(3, scene.ambient)
         for node in context._scene.directional_light_nodes:
-            node.light.intensity = 3.0 * scene.light_strength
+            node.light.intensity = 4.5 * scene.light_strength
             pose = np.eye(4)
             backward = -np.asarray(scene.light_direction) / np.linalg.norm(scene.light_direction)
             right = np.cross([0.0, 1.0, 0.0], backward)
