@@ -57,7 +57,11 @@ class NanoLearner:
         self._tokens, self._masks = [], []
         for source in batches.mixture.sources:
             found = tokenizer(
-                list(source.instructions), max_length=longest, truncation=True, padding="max_length", return_tensors="pt"
+                list(source.instructions),
+                max_length=longest,
+                truncation=True,
+                padding="max_length",
+                return_tensors="pt",
             )
             self._tokens.append(found["input_ids"])
             self._masks.append(found["attention_mask"].bool())
@@ -72,7 +76,9 @@ class NanoLearner:
         if rng is None or not self.cfg.colour_jitter:
             pixels = pixels / 255
         else:
-            gain, bias = (torch.from_numpy(a).to(self.device) for a in colour_changes(len(images), self.cfg.colour_jitter, rng))
+            gain, bias = (
+                torch.from_numpy(a).to(self.device) for a in colour_changes(len(images), self.cfg.colour_jitter, rng)
+            )
             pixels = torch.addcmul(bias[:, :, None, None], pixels, gain[:, :, None, None] / 255)
         tokens = torch.empty(len(images), self._length, dtype=torch.int64)
         masks = torch.empty(len(images), self._length, dtype=torch.bool)

@@ -144,7 +144,13 @@ class _Run:
         self.share = max(1, cfg.batch_size // self.accelerator.num_processes)
         digest = _digest(cfg, mixture, contract, seed, init_from)
         self.state: dict[str, Any] = {"digest": digest, "step": 0, "elapsed_s": 0.0, "validated": -1}
-        self.state |= {"best_loss": math.inf, "loss": math.nan, "samples_per_s": 0.0, "status": "finished", "message": ""}
+        self.state |= {
+            "best_loss": math.inf,
+            "loss": math.nan,
+            "samples_per_s": 0.0,
+            "status": "finished",
+            "message": "",
+        }
         settings = cfg.model_dump() | {"seed": seed}
         self.log = TrainingLog(out, wandb_mode=cfg.wandb, name=out.name, settings=settings, enabled=self.main)
         resumed = self._resume()
@@ -251,9 +257,7 @@ class _Run:
         state["loss"], state["samples_per_s"] = row["loss"], row["samples_per_s"]
         self.log.metrics({"step": state["step"], "elapsed_s": state["elapsed_s"], **row})
         if self.progress is not None and self.main:
-            self.progress(
-                TrainProgress(state["step"], state["elapsed_s"], fraction, row["loss"], row["samples_per_s"])
-            )
+            self.progress(TrainProgress(state["step"], state["elapsed_s"], fraction, row["loss"], row["samples_per_s"]))
 
     def _save(self) -> None:
         """Writes `last` and the state to resume from, the state last: it is never ahead of its checkpoint."""

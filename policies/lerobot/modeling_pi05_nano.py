@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from lerobot.configs import PreTrainedConfig
 from lerobot.policies.pi05.modeling_pi05 import PI05Policy, PI05Pytorch
 from lerobot.policies.pretrained import PreTrainedPolicy
@@ -133,7 +133,8 @@ class PI05NanoPytorch(PI05Pytorch):
         cache, pad_masks, poses = self.encode(images, img_masks, tokens, masks)
         repeated = DynamicCache(
             tuple(
-                (keys.repeat_interleave(draws, 0), values.repeat_interleave(draws, 0), None) for keys, values, _ in cache
+                (keys.repeat_interleave(draws, 0), values.repeat_interleave(draws, 0), None)
+                for keys, values, _ in cache
             )
         )
         v_t = self.denoise_step(pad_masks.repeat_interleave(draws, 0), repeated, x_t, time)

@@ -8,7 +8,7 @@ kernels that compute the same function with fewer passes over memory: the norm, 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from lerobot.policies.pi05.modeling_pi05 import PaliGemmaWithExpertModel
 from lerobot.policies.pi_gemma import PiGemmaModel, PiGemmaRMSNorm
 from torch import Tensor, nn
