@@ -143,7 +143,7 @@ def _corrective(evidence: Evidence, cause: str, failures: int, numbers: dict[str
     total = evidence.settings["generate.corrective"] + more
     return Finding(
         {"generate.corrective": total, "train.learning_rate": _rate(evidence, 0.5)},
-        f"{cause}: {more} demonstrations begun where those rollouts went wrong, at half the learning rate.",
+        f"{cause}: {more} demonstrations that take over where this policy's driving leads, at half the learning rate.",
         numbers,
     )
 

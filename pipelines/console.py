@@ -97,6 +97,7 @@ class Console:
         self.stream = stream or sys.stdout
         self.is_terminal = self.stream.isatty()
         self.log = log
+        self._redirected = False
 
     def line(self, text: str) -> None:
         """Prints one line and keeps it in the log."""
@@ -119,15 +120,17 @@ class Console:
     def libraries_in(self, log: Path) -> Generator[None]:
         """Sends what libraries print (also from C and from child processes) to the log while the block runs.
 
-        The console itself goes on writing to where standard output went before.
+        The console itself goes on writing to where standard output went before, and to the outermost log.
         """
+        log.parent.mkdir(parents=True, exist_ok=True)
         sys.stdout.flush()
         sys.stderr.flush()
-        log.parent.mkdir(parents=True, exist_ok=True)
         kept_out, kept_err = os.dup(1), os.dup(2)
         outer_stream, outer_log = self.stream, self.log
+        if not self._redirected:
+            self.stream, self.log = os.fdopen(os.dup(kept_out), "w", buffering=1), log
+        outer_redirected, self._redirected = self._redirected, True
         target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self.stream, self.log = os.fdopen(os.dup(kept_out), "w", buffering=1), log
         os.dup2(target, 1)
         os.dup2(target, 2)
         os.close(target)
@@ -140,6 +143,7 @@ class Console:
             os.dup2(kept_err, 2)
             os.close(kept_out)
             os.close(kept_err)
-            with suppress(BrokenPipeError):
-                self.stream.close()
-            self.stream, self.log = outer_stream, outer_log
+            if not outer_redirected:
+                with suppress(BrokenPipeError):
+                    self.stream.close()
+            self.stream, self.log, self._redirected = outer_stream, outer_log, outer_redirected

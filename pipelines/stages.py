@@ -1,0 +1,325 @@
+"""The stages' bodies: each hands its settings to the room that does the work and returns what is worth keeping.
+
+Every function takes a `Run`, a progress bar and what earlier stages left, and returns plain JSON values. Heavy
+imports happen inside. `sim2real.py` decides the order; the single verbs call the same functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robocoach.agent_loop.evidence import read_evidence
+from robocoach.agent_loop.feedback import feedback
+from robocoach.agent_loop.proposal import Proposal, apply
+from robocoach.agent_loop.rules import propose
+from robocoach.agent_loop.statistics import Rate
+from robocoach.configs import load
+from robocoach.configs.errors import UserError
+from robocoach.configs.models import Sim2RealConfig
+from robocoach.datasets import splits
+from robocoach.datasets.splits import Split
+from robocoach.pipelines.console import Bar
+from robocoach.pipelines.ledger import write_atomically
+
+if TYPE_CHECKING:
+    from robocoach.policies.checkpoint import ChunkPolicy
+    from robocoach.sim.pool import SimulatorPool
+
+PANDA = (
+    "--robot panda needs the franky-control wheel built for libfranka 0.9 (robot server 5); the one installed speaks "
+    "server 10 (FR3, system 5.9 or later): take --robot fr3, or install that wheel"
+)
+CORRECTIVE_SHARE = 1 / 3
+"""Share of a second attempt's simulated samples that come from its corrective demonstrations."""
+
+
+def check_settings(config: Sim2RealConfig) -> None:
+    """What can be refused before anything is written: task, mixture, robot."""
+    from robocoach.datasets.mixture import parse_mix
+    from robocoach.sim.tasks import get_task
+
+    get_task(config.task)
+    weights = parse_mix(config.data.mix)
+    if not weights.get("sim") and not config.data.real:
+        raise UserError(
+            f"--mix {config.data.mix} samples no simulated data and no --real PATH is given; give sim a weight"
+        )
+    if config.deploy.robot == "panda":
+        raise UserError(PANDA)
+    if config.deploy.robot == "fr3" and not (config.deploy.host and config.deploy.dry_run):
+        raise UserError("--robot fr3 needs --host IP and, until motion on hardware is released, --dry-run")
+    if config.deploy.robot == "twin" and config.deploy.host:
+        raise UserError(f"--host {config.deploy.host} names an arm but --robot is twin; add --robot fr3 --dry-run")
+
+
+def open_pool(config: Sim2RealConfig) -> SimulatorPool:
+    """The simulator processes of a run."""
+    from robocoach.sim.pool import SimulatorPool
+
+    return SimulatorPool(config.task, config.evaluate.workers or config.generate.workers)
+
+
+def check(config: Sim2RealConfig, folder: Path, bar: Bar) -> dict[str, Any]:
+    """Disk, rendering, memory, packages; raises UserError with the mend."""
+    from robocoach.pipelines import checks
+
+    frames = 75 * (config.generate.demonstrations + config.generate.corrective)
+    need_gb = 1.0 + frames * (3 * config.train.image_px**2 + 20_000) / 1e9
+    wanted = (
+        checks.python,
+        checks.packages,
+        lambda: checks.disk(folder, need_gb),
+        checks.gl,
+        checks.ffmpeg,
+        checks.memory,
+    )
+    found = []
+    for index, look in enumerate(wanted):
+        bar.update(index, len(wanted), "checks")
+        found.append(checks.require(look()))
+    seen = {finding.name: finding.seen for finding in found}
+    cores = checks.processor().seen
+    return {"line": f"{seen['OpenGL']}; {cores}; {seen['disk']}", "versions": checks.versions()}
+
+
+def listing(folder: Path) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of all files below a folder: changes when its content does."""
+    if not folder.is_dir():
+        return []
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+
+
+def demonstrate(
+    pool: SimulatorPool,
+    config: Sim2RealConfig,
+    folder: Path,
+    bar: Bar,
+    make_policy: Callable[[], ChunkPolicy] | None = None,
+) -> dict[str, Any]:
+    """Collects demonstrations into the journal at `folder`; corrective ones when a policy is given."""
+    from robocoach.sim.generate import generate
+
+    count = config.generate.corrective if make_policy else config.generate.demonstrations
+
+    def show(done: int, failed: int) -> None:
+        bar.update(done, count, "demonstrations", f"{failed} failed and left out" if failed else "")
+
+    made = generate(
+        pool,
+        config.seed,
+        count,
+        folder,
+        recovery_share=config.generate.recovery_share,
+        make_policy=make_policy,
+        progress=show,
+    )
+    return {"succeeded": made.succeeded, "failed": made.failed, "indices": list(made.indices)}
+
+
+def record(folder: Path, indices: Sequence[int], root: Path, config: Sim2RealConfig, bar: Bar) -> dict[str, Any]:
+    """Assembles a journal into a LeRobotDataset v3 with the data contract inside."""
+    from robocoach.datasets.journal import Journal
+    from robocoach.datasets.record import assemble
+    from robocoach.pipelines.checks import versions
+    from robocoach.sim.genesis_env import contract
+    from robocoach.sim.tasks import get_task
+
+    task = get_task(config.task)
+    meta = {"task": task.name, "stages": list(task.stages), "seed": config.seed, "versions": versions()}
+    info = assemble(
+        Journal(folder),
+        root,
+        contract(),
+        meta,
+        indices=indices,
+        progress=lambda done, total: bar.update(done, total, "episodes"),
+    )
+    return {"episodes": info.episodes, "frames": info.frames, "digest": info.digest}
+
+
+def policy_maker(checkpoint: Path) -> Callable[[], ChunkPolicy]:
+    """A picklable maker of the policy in a checkpoint folder, one CPU thread, strictly loaded."""
+    from robocoach.policies.checkpoint import load_policy
+
+    return functools.partial(load_policy, checkpoint, threads=1)
+
+
+def rollouts(
+    pool: SimulatorPool,
+    config: Sim2RealConfig,
+    checkpoint: Path,
+    split: Split,
+    count: int,
+    folder: Path,
+    bar: Bar,
+    *,
+    videos: int = 0,
+    before: int = 0,
+    total: int | None = None,
+) -> dict[str, Any]:
+    """Counted rollouts on the seeds of one split; `before` and `total` place them in a longer bar."""
+    from robocoach.sim.rollout import RolloutResult, run_rollouts
+
+    seeds = splits.seeds(split, config.seed, count)
+    done = wins = 0
+
+    def show(result: RolloutResult) -> None:
+        nonlocal done, wins
+        done += 1
+        wins += result.success
+        bar.update(before + done, total or count, "rollouts", f"{split}: {wins} of {done} succeeded")
+
+    bar.update(before, total or count, "rollouts", f"{split} seeds")
+    results = run_rollouts(
+        pool, seeds, policy_maker(checkpoint), folder, max_ticks=config.evaluate.max_ticks, videos=videos, progress=show
+    )
+    return summary(results)
+
+
+def summary(results: Sequence[Any]) -> dict[str, Any]:
+    """Success, n, interval, stage funnel and the outcome on each seed."""
+    rate = Rate(sum(result.success for result in results), len(results))
+    names = results[0].stages if results else ()
+    return {
+        "success_rate": rate.value,
+        "successes": rate.successes,
+        "n": rate.n,
+        "ci95": list(rate.ci95),
+        "stages": {name: sum(result.stage > index for result in results) for index, name in enumerate(names)},
+        "aborted": sum(bool(result.aborted) for result in results),
+        "seeds": [result.seed for result in results],
+        "outcomes": [result.success for result in results],
+    }
+
+
+def evaluate(
+    pool: SimulatorPool,
+    config: Sim2RealConfig,
+    checkpoint: Path,
+    attempt: Path,
+    validation_folder: Path,
+    bar: Bar,
+) -> dict[str, Any]:
+    """Train-seed rollouts (evidence) and validation rollouts (selection) of one attempt; writes `score.json`."""
+    settings = config.evaluate
+    total = settings.train_rollouts + settings.validation_rollouts
+    train = rollouts(
+        pool,
+        config,
+        checkpoint,
+        "train",
+        settings.train_rollouts,
+        attempt / "rollouts" / "train",
+        bar,
+        videos=settings.videos,
+        total=total,
+    )
+    validation = rollouts(
+        pool,
+        config,
+        checkpoint,
+        "validation",
+        settings.validation_rollouts,
+        validation_folder,
+        bar,
+        before=settings.train_rollouts,
+        total=total,
+    )
+    write_atomically(attempt / "score.json", json.dumps({"validation": validation}, indent=1) + "\n")
+    return {"train": train, "validation": validation}
+
+
+def confirm(
+    pool: SimulatorPool, config: Sim2RealConfig, who: Sequence[tuple[int, Path]], folder: Path, bar: Bar
+) -> dict[str, Any]:
+    """Held-out rollouts of each attempt in `who` on the same seeds, which nothing else ever runs."""
+    count = config.evaluate.heldout_rollouts
+    found = {}
+    for index, (number, checkpoint) in enumerate(who):
+        found[str(number)] = counted = rollouts(
+            pool,
+            config,
+            checkpoint,
+            "heldout",
+            count,
+            folder / "heldout" / f"{number:04d}",
+            bar,
+            before=index * count,
+            total=len(who) * count,
+        )
+        score = folder / "attempts" / f"{number:04d}" / "score.json"
+        write_atomically(score, json.dumps({**json.loads(score.read_text()), "heldout": counted}, indent=1) + "\n")
+    return found
+
+
+def improve(config: Sim2RealConfig, attempt: Path, number: int, stopped: str) -> dict[str, Any]:
+    """The coach reads train-seed evidence of an attempt and proposes one change, which the guard checks."""
+    from robocoach.sim.tasks import get_task
+
+    task = get_task(config.task)
+    settings = load.flatten(config.model_dump(), "settings")
+    evidence = read_evidence(attempt, task.stages, settings, stopped)
+    write_atomically(attempt / "feedback.md", feedback(evidence, number, task.instruction))
+    proposal = propose(evidence, number)
+    apply(proposal, config)
+    return asdict(proposal)
+
+
+def child_config(proposal: dict[str, Any], parent: Sim2RealConfig) -> Sim2RealConfig:
+    """The configuration of the second attempt: the parent's with the change, for the time that `improve` gives."""
+    changed = apply(Proposal(**proposal), parent)
+    values = load.flatten(changed.model_dump(), "settings")
+    return load.build({**values, "train.minutes": parent.improve.minutes})
+
+
+def real_data(config: Sim2RealConfig, folder: Path, bar: Bar) -> dict[str, Any]:
+    """Makes real episodes usable beside the simulated ones; `lines` say what was taken, left out and differs."""
+    from robocoach.datasets.real import import_real
+    from robocoach.sim.genesis_env import contract
+
+    accept = frozenset(name.strip() for name in config.data.accept.split(",") if name.strip())
+    made = import_real(
+        Path(config.data.real),
+        folder,
+        contract(),
+        accept,
+        progress=lambda done, total: bar.update(done, total, "episodes"),
+    )
+    found = made.summary
+    return {
+        "root": str(made.root),
+        "digest": found.input_digest,
+        "episodes": found.episodes,
+        "frames": found.frames,
+        "lines": found.lines(),
+    }
+
+
+def finetune(
+    config: Sim2RealConfig,
+    datasets: Sequence[Any],
+    attempt: Path,
+    init_from: Path | None,
+    proposal: dict[str, Any] | None,
+    bar: Bar,
+) -> dict[str, Any]:
+    """Trains one attempt on the mixture of its datasets until the deadline; writes its configuration first."""
+    raise NotImplementedError
+
+
+def deploy(config: Sim2RealConfig, checkpoint: Path, folder: Path, bar: Bar) -> dict[str, Any]:
+    """The scripted demonstrator, then the policy, through franky, the envelope and the FCI, counted."""
+    raise NotImplementedError
+
+
+def report(
+    config: Sim2RealConfig, folder: Path, result: dict[str, Any], seconds: dict[str, float], started: float, bar: Bar
+) -> dict[str, Any]:
+    """`result.json` with the times, and `report.html`."""
+    raise NotImplementedError
