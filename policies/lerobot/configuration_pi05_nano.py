@@ -41,9 +41,9 @@ class PI05NanoConfig(PI05Config):
 
     image_px: int = 96
     """Side of the image inside the model; frames of any size are area-resized to it [px]."""
-    stem: str = "space_to_depth"
+    stem: str = "one_convolution"
     """How the image becomes a feature map, see `vision.STEMS`."""
-    stem_channels: tuple[int, int] = (64, 128)
+    stem_channels: tuple[int, int] = (48, 96)
     """Channels at a quarter and at an eighth of the image's side."""
     stem_blocks: tuple[int, int] = (1, 2)
     """Residual blocks at those two resolutions."""

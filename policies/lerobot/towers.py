@@ -30,9 +30,11 @@ class FusedNorm(PiGemmaRMSNorm):
         return torch.addcmul(shift, F.rms_norm(x, (self.dim,), None, self.eps), 1 + scale), gate
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of x (B, H, T, d) with cos, sin (B or 1, 1, T, d/2)."""
-    low, high = x.chunk(2, dim=-1)
+def _rotate(x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotary embedding of x (B, T, H, d); LeRobot's cosines and sines (B or 1, T, d) repeat themselves after d/2."""
+    half = x.shape[-1] // 2
+    cos, sin = (part[:, :, None, :half] for part in position_embeddings)
+    low, high = x[..., :half], x[..., half:]
     return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
 
 
@@ -53,37 +55,36 @@ class FoldedAttention(GemmaAttention):
     ) -> tuple[Tensor, None]:
         """hidden_states (B, T, width), attention_mask additive (B, 1, T, S) → (B, T, width)."""
         batch, length, _ = hidden_states.shape
-        cos, sin = (part[:, None, :, : self.head_dim // 2] for part in position_embeddings)
-        query = self.q_proj(hidden_states).view(batch, length, -1, self.head_dim).transpose(1, 2)
-        query = _rotate(query, cos, sin)
-        key = _rotate(self.k_proj(hidden_states).unsqueeze(1), cos, sin)
-        value = self.v_proj(hidden_states).unsqueeze(1)
+        query = _rotate(self.q_proj(hidden_states).view(batch, length, -1, self.head_dim), position_embeddings)
+        key, value = _keys_and_values(self, hidden_states, position_embeddings)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        folded = query.reshape(batch, -1, self.head_dim)  # (B, H * T, d)
+        folded = query.view(batch, -1, self.head_dim)  # (B, T * H, d)
         mask = attention_mask[:, 0, :1, : key.shape[2]].to(folded.dtype)  # (B, 1, S)
         scores = torch.baddbmm(mask, folded, key[:, 0].transpose(1, 2), alpha=self.scaling)
-        mixed = torch.bmm(scores.softmax(-1).to(value.dtype), value[:, 0])
-        mixed = mixed.view(batch, -1, length, self.head_dim).transpose(1, 2).reshape(batch, length, -1)
-        return self.o_proj(mixed), None
+        weights = scores.softmax(-1, dtype=torch.float32).to(value.dtype)
+        return self.o_proj(torch.bmm(weights, value[:, 0]).view(batch, length, -1)), None
+
+
+def _keys_and_values(attention: nn.Module, hidden_states: Tensor, position_embeddings) -> tuple[Tensor, Tensor]:
+    """Keys and values (B, 1, T, d) of the one key-value head."""
+    key = _rotate(attention.k_proj(hidden_states).unsqueeze(2), position_embeddings)
+    return key.transpose(1, 2), attention.v_proj(hidden_states).unsqueeze(1)
 
 
 class KeyValueLayer(nn.Module):
     """Last layer of the prefix tower: only its keys and values are ever read, so it computes nothing else."""
 
-    def __init__(self, layer: nn.Module, config: GemmaConfig) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.input_layernorm = layer.input_layernorm
         self.self_attn = _Holder(k_proj=layer.self_attn.k_proj, v_proj=layer.self_attn.v_proj)
         self.layer_idx = layer.self_attn.layer_idx
-        self.head_dim = config.head_dim
 
     def forward(self, hidden_states: Tensor, position_embeddings=None, past_key_values=None, **kwargs) -> Tensor:
         """Adds this layer's keys and values to the cache and returns its input."""
-        cos, sin = (part[:, None, :, : self.head_dim // 2] for part in position_embeddings)
         normed, _ = self.input_layernorm(hidden_states)
-        key = _rotate(self.self_attn.k_proj(normed).unsqueeze(1), cos, sin)
-        past_key_values.update(key, self.self_attn.v_proj(normed).unsqueeze(1), self.layer_idx)
+        past_key_values.update(*_keys_and_values(self.self_attn, normed, position_embeddings), self.layer_idx)
         return hidden_states
 
 
@@ -147,7 +148,7 @@ class NanoTowers(PaliGemmaWithExpertModel):
             config.image_px,
         )
         language_model = _gemma(config, config.prefix_width, config.prefix_mlp, adarms=False)
-        language_model.layers[-1] = KeyValueLayer(language_model.layers[-1], language_model.config)
+        language_model.layers[-1] = KeyValueLayer(language_model.layers[-1])
         language_model.norm = _Unread()
         self.paligemma = _Holder(model=_Holder(language_model=language_model))
         self.gemma_expert = _Holder(model=_gemma(config, config.expert_width, config.expert_mlp, adarms=True))

@@ -52,12 +52,11 @@ class Residual(nn.Module):
         return x + self.conv_2(F.relu(self.conv_1(self.norm(x))))
 
 
-def _quarter_space_to_depth(channels: int) -> nn.Module:
-    # 2x2 pixels become 12 channels, then one 3x3 convolution with stride 2: a 6x6 view with stride 4 in one step.
-    return nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(12, channels, 3, stride=2, padding=1))
+def _one_convolution(channels: int) -> nn.Module:
+    return nn.Conv2d(3, channels, 6, stride=4, padding=1)
 
 
-def _quarter_two_convolutions(channels: int) -> nn.Module:
+def _two_convolutions(channels: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, channels // 2, 5, stride=2, padding=2),
         nn.ReLU(),
@@ -65,7 +64,8 @@ def _quarter_two_convolutions(channels: int) -> nn.Module:
     )
 
 
-STEMS = {"space_to_depth": _quarter_space_to_depth, "two_convolutions": _quarter_two_convolutions}
+STEMS = {"one_convolution": _one_convolution, "two_convolutions": _two_convolutions}
+"""Ways from the image to a quarter of its side."""
 
 
 class ImageStem(nn.Module):
