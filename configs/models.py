@@ -19,7 +19,7 @@ def setting(default: Any, help_: str, *, unit: str = "", tunable: bool = False, 
 class Section(BaseModel):
     """A group of settings; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class GenerateConfig(Section):

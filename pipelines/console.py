@@ -35,16 +35,30 @@ class Bar:
         self._task: Any = None
         self.last_done = 0.0
 
-    def update(self, done: float, total: float, unit: str = "", note: str = "") -> None:
-        """Shows `done` of `total` units, the rate since the first call, the time left, and a note."""
+    def update(
+        self,
+        done: float,
+        total: float,
+        unit: str = "",
+        note: str = "",
+        *,
+        rate: str | None = None,
+        left_s: float | None = None,
+    ) -> None:
+        """Shows `done` of `total` units, the rate, the time left, and a note.
+
+        Rate and time left are taken since the first call, unless the caller knows them better.
+        """
         now = time.monotonic()
         if self._first is None:
             self._first = (now, done)
         self.last_done = done
         started, offset = self._first
-        rate = (done - offset) / (now - started) if now > started else 0.0
-        left = clock((total - done) / rate) if rate > 0 else "?"
-        text = f"{_short(done)}/{_short(total)} {unit}  {_rate(rate, unit)}  {left} left"
+        speed = (done - offset) / (now - started) if now > started else 0.0
+        if left_s is None and speed > 0:
+            left_s = (total - done) / speed
+        left = "?" if left_s is None else clock(left_s)
+        text = f"{_short(done)}/{_short(total)} {unit}  {rate or _rate(speed, unit)}  {left} left"
         if note:
             text += f"  {note}"
         if self._console.is_terminal:

@@ -66,12 +66,17 @@ class Ledger:
         return self._read(self._folder / f"{name}.json")
 
     def run(
-        self, name: str, inputs: Mapping[str, Any], outputs: Sequence[Path], body: Callable[[], dict[str, Any]]
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[Path],
+        body: Callable[[], dict[str, Any]],
+        scratch: Sequence[Path] = (),
     ) -> Done:
         """Returns the stage's result, by running `body` unless it is done already.
 
         `outputs` must exist afterwards. An interrupted body is begun again with its partial outputs in place (it
-        resumes by itself), unless the inputs have changed meanwhile.
+        resumes by itself), unless the inputs have changed meanwhile. `scratch` is moved aside with the outputs.
         """
         now = digest(inputs)
         finished, part = self._folder / f"{name}.json", self._folder / f"{name}.begun.json"
@@ -81,7 +86,7 @@ class Ledger:
         begun = self._read(part)
         earlier = begun or known
         if earlier and earlier["digest"] != now:
-            self._move_aside(name, outputs)
+            self._move_aside(name, [*outputs, *scratch])
             begun = None
         finished.unlink(missing_ok=True)
         spent = float(begun["seconds"]) if begun else 0.0

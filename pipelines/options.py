@@ -81,6 +81,7 @@ def parser(
     """
     made = _Parser(
         prog=f"pipeline {verb}",
+        usage=f"pipeline {verb} [options]",
         description=about,
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=118),

@@ -7,9 +7,10 @@ imports happen inside. `sim2real.py` decides the order; the single verbs call th
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,21 @@ from robocoach.pipelines.console import Bar
 from robocoach.pipelines.ledger import write_atomically
 
 if TYPE_CHECKING:
+    from robocoach.datasets.mixture import Mixture
     from robocoach.policies.checkpoint import ChunkPolicy
     from robocoach.sim.pool import SimulatorPool
 
-PANDA = (
-    "--robot panda needs the franky-control wheel built for libfranka 0.9 (robot server 5); the one installed speaks "
-    "server 10 (FR3, system 5.9 or later): take --robot fr3, or install that wheel"
-)
+
+@dataclass(frozen=True)
+class Source:
+    """One dataset that goes into the mixture."""
+
+    name: str
+    """`sim`, `real` or `corrective`."""
+    root: Path
+    digest: str
+
+
 CORRECTIVE_SHARE = 1 / 3
 """Share of a second attempt's simulated samples that come from its corrective demonstrations."""
 
@@ -41,6 +50,7 @@ CORRECTIVE_SHARE = 1 / 3
 def check_settings(config: Sim2RealConfig) -> None:
     """What can be refused before anything is written: task, mixture, robot."""
     from robocoach.datasets.mixture import parse_mix
+    from robocoach.robots.fci import check_model
     from robocoach.sim.tasks import get_task
 
     get_task(config.task)
@@ -49,8 +59,7 @@ def check_settings(config: Sim2RealConfig) -> None:
         raise UserError(
             f"--mix {config.data.mix} samples no simulated data and no --real PATH is given; give sim a weight"
         )
-    if config.deploy.robot == "panda":
-        raise UserError(PANDA)
+    check_model(config.deploy.robot)
     if config.deploy.robot == "fr3" and not (config.deploy.host and config.deploy.dry_run):
         raise UserError("--robot fr3 needs --host IP and, until motion on hardware is released, --dry-run")
     if config.deploy.robot == "twin" and config.deploy.host:
@@ -67,7 +76,10 @@ def open_pool(config: Sim2RealConfig) -> SimulatorPool:
 def check(config: Sim2RealConfig, folder: Path, bar: Bar) -> dict[str, Any]:
     """Disk, rendering, memory, packages; raises UserError with the mend."""
     from robocoach.pipelines import checks
+    from robocoach.robots.fci import probe
 
+    if config.deploy.robot != "twin":
+        probe(config.deploy.host)
     frames = 75 * (config.generate.demonstrations + config.generate.corrective)
     need_gb = 1.0 + frames * (3 * config.train.image_px**2 + 20_000) / 1e9
     wanted = (
@@ -303,14 +315,76 @@ def real_data(config: Sim2RealConfig, folder: Path, bar: Bar) -> dict[str, Any]:
 
 def finetune(
     config: Sim2RealConfig,
-    datasets: Sequence[Any],
+    datasets: Sequence[Source],
     attempt: Path,
     init_from: Path | None,
     proposal: dict[str, Any] | None,
     bar: Bar,
 ) -> dict[str, Any]:
     """Trains one attempt on the mixture of its datasets until the deadline; writes its configuration first."""
-    raise NotImplementedError
+    from robocoach.policies.train import TrainProgress, train
+    from robocoach.sim.genesis_env import contract
+
+    write_atomically(attempt / "config.yaml", load.dump(config))
+    first = {"parent": None, "coach": None, "change": {}, "rationale": "the configuration as given"}
+    write_atomically(attempt / "proposal.json", json.dumps(proposal or first, indent=2, sort_keys=True) + "\n")
+    deadline_s = config.train.minutes * 60
+
+    def show(now: TrainProgress) -> None:
+        left_s = now.elapsed_s * (1 - now.fraction) / now.fraction if now.fraction else deadline_s
+        note = f"step {now.step}, loss {now.loss:.4f}"
+        bar.update(100 * now.fraction, 100, "%", note, rate=f"{now.samples_per_s:.0f} samples/s", left_s=left_s)
+
+    made = train(
+        config.train,
+        mixture(config, datasets, bar),
+        contract(),
+        attempt,
+        seed=config.seed,
+        init_from=init_from,
+        progress=show,
+    )
+    if made.last is None:
+        raise UserError(f"training of {attempt.name}: {made.message}; lower --train.learning-rate")
+    manifest = (made.last / "manifest.json").read_bytes()
+    stopped = "nan" if made.status == "nan" else "steps" if made.steps >= config.train.steps else "deadline"
+    loss = "none" if made.loss is None else f"{made.loss:.4f}"
+    line = (
+        f"{made.steps} steps, loss {loss}, {made.samples_per_s:.0f} samples/s, {made.parameters / 1e6:.1f} M parameters"
+    )
+    return {
+        "checkpoint": str(made.last.relative_to(attempt.parent.parent)),
+        "digest": hashlib.sha256(manifest).hexdigest()[:16],
+        "stopped": stopped,
+        "steps": made.steps,
+        "elapsed_s": made.elapsed_s,
+        "samples_per_s": made.samples_per_s,
+        "parameters": made.parameters,
+        "loss": made.loss,
+        "line": f"{line}; {made.message}" if made.message else line,
+    }
+
+
+def mixture(config: Sim2RealConfig, datasets: Sequence[Source], bar: Bar) -> Mixture:
+    """The datasets with their sampling weights; corrective demonstrations take a part of the simulated share."""
+    from robocoach.datasets.frames import open_source
+    from robocoach.datasets.mixture import Mixture, parse_mix
+
+    weights = parse_mix(config.data.mix)
+    if any(source.name == "corrective" for source in datasets):
+        simulated = weights.get("sim", 0.0)
+        weights |= {"sim": simulated * (1 - CORRECTIVE_SHARE), "corrective": simulated * CORRECTIVE_SHARE}
+    sources = [
+        open_source(
+            source.root,
+            config.train.image_px,
+            source.name,
+            progress=lambda done, total: bar.update(done, total, "frames", "decoding once"),
+        )
+        for source in datasets
+        if weights.get(source.name)
+    ]
+    return Mixture(tuple(sources), weights)
 
 
 def deploy(config: Sim2RealConfig, checkpoint: Path, folder: Path, bar: Bar) -> dict[str, Any]:
