@@ -1,0 +1,104 @@
+"""The Franka Hand behind the contract's gripper rule: commanded widths in, one hand command in flight, never blocking.
+
+The hand has no 10 Hz width servo: `GripperRule` turns a width into open or closed. A worker thread carries the
+decision out with a blocking `move` or `grasp`; a new decision waits until the hand has answered, because a second
+command or a stop during a move leaves the first one's future pending for ever (franky-sim; FIELD-NOTES).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from robocoach.datasets.contract import GripperRule
+
+READ_PERIOD_S = 0.03
+
+
+class GripperWorker:
+    """Owns a `franky.Gripper`: reads its width and carries out decisions, each in its own thread."""
+
+    def __init__(self, gripper: Any, rule: GripperRule) -> None:
+        self._gripper, self._rule = gripper, rule
+        self._width_m = float(gripper.width)
+        self._width_at = time.monotonic()
+        self._closed = rule.wants_closed(self._width_m, False)
+        self._wanted_closed = self._closed
+        self._done = threading.Event()
+        self._changed = threading.Condition()
+        self._busy = False
+        self._fault: Exception | None = None
+        self.commands = 0
+        """Hand commands issued so far."""
+        self._threads = [
+            threading.Thread(target=run, name=f"gripper-{name}", daemon=True)
+            for name, run in (("reader", self._read), ("worker", self._work))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def command(self, width_m: float) -> None:
+        """Takes the commanded width of this tick; returns at once."""
+        with self._changed:
+            self._wanted_closed = self._rule.wants_closed(width_m, self._wanted_closed)
+            self._changed.notify_all()
+
+    def width(self) -> tuple[float, float]:
+        """Opening width [m] and the monotonic time it was read [s]; raises what the hand reported meanwhile."""
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
+        return self._width_m, self._width_at
+
+    def settle(self, timeout_s: float = 5.0) -> bool:
+        """Waits until the last decision is carried out; False when it takes longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._busy and self._closed == self._wanted_closed, timeout_s)
+
+    def close(self) -> None:
+        """Ends the threads; a command in flight is left to finish."""
+        self._done.set()
+        with self._changed:
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(timeout=2.0)
+
+    def _read(self) -> None:
+        while not self._done.wait(READ_PERIOD_S):
+            try:
+                self._width_m = float(self._gripper.width)
+                self._width_at = time.monotonic()
+            except Exception as error:  # franky's exceptions share no public base with Python's own OSError
+                self._fault = error
+                return
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._done.is_set() or self._wanted_closed != self._closed)
+                if self._done.is_set():
+                    return
+                closing, self._busy = self._wanted_closed, True
+            try:
+                self._carry_out(closing)
+            except Exception as error:
+                self._fault = error
+            with self._changed:
+                self._closed, self._busy = closing, False
+                self._changed.notify_all()
+
+    def _carry_out(self, closing: bool) -> None:
+        rule = self._rule
+        self.commands += 1
+        if closing:
+            # Any width counts as grasped: whether something is held is judged from the state, not by the hand.
+            self._gripper.grasp(
+                rule.closed_width_m,
+                rule.speed_m_s,
+                rule.force_n,
+                epsilon_inner=rule.open_width_m,
+                epsilon_outer=rule.open_width_m,
+            )
+        else:
+            self._gripper.move(rule.open_width_m, rule.speed_m_s)

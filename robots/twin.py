@@ -1,0 +1,200 @@
+"""The twin: a simulated FR3 with its wrist camera that the real franky client cannot tell from an arm on the network.
+
+Two processes: the FCI server with the task's scene (`twin_server`), and the camera (`twin_camera`). Beside FCI the twin
+has a side channel for what no arm offers: placing the objects of a scene, ground truth for the verdict (never given to
+a policy), and the clock. Closing the twin, or the death of its parent, ends both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import threading
+import time
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from robocoach.configs.errors import UserError
+from robocoach.robots import twin_camera, twin_server
+from robocoach.robots.camera import Frame, FrameBox
+from robocoach.robots.fci import FCI_PORT
+from robocoach.robots.twin_server import STEP_S, StateBoard
+
+if TYPE_CHECKING:
+    from robocoach.sim.mujoco_scene import Layout
+    from robocoach.sim.state import SimState
+    from robocoach.sim.task import Scene
+
+START_TIMEOUT_S = 90.0
+SAME_MOMENT_S = 0.005
+GL_BACKENDS = ("egl", "osmesa")
+
+
+class TwinCamera:
+    """The wrist camera of the twin; frames come when triggered. `GL_BACKENDS` are tried in turn."""
+
+    def __init__(self, context: Any, memory: Any, task_name: str) -> None:
+        for backend in GL_BACKENDS:
+            self._requests, theirs = context.Pipe()
+            self.process = context.Process(
+                target=twin_camera.render, args=(theirs, memory, task_name, backend), name="twin-camera", daemon=True
+            )
+            self.process.start()
+            theirs.close()
+            if _came_up(self._requests, self.process):
+                break
+        else:
+            raise UserError("the twin's camera cannot render: install libegl1 libgl1 libosmesa6 (Debian packages)")
+        self.backend = backend
+        self._box = FrameBox()
+        self._asked = threading.Lock()
+        self._reader = threading.Thread(target=self._read, name="twin-camera", daemon=True)
+        self._reader.start()
+
+    def trigger(self) -> None:
+        """Asks for a frame unless one is being rendered; returns at once."""
+        if self._asked.acquire(blocking=False):
+            self._send(("frame",))
+
+    def latest(self) -> Frame | None:
+        """The newest frame, None before the first."""
+        return self._box.latest()
+
+    def newer_than(self, moment_s: float, timeout_s: float) -> Frame | None:
+        """Waits for a frame captured after a monotonic time (or up to 5 ms before); None when none comes in time."""
+        deadline = time.monotonic() + timeout_s
+        # The first picture asked for may show a state a step or two old; a second one would cost 20 ms.
+        moment_s -= SAME_MOMENT_S
+        while (left := deadline - time.monotonic()) > 0:
+            self.trigger()
+            frame = self._box.newer_than(moment_s, min(left, 0.05))
+            if frame is not None:
+                return frame
+        return None
+
+    def repaint(self, scene: Scene) -> None:
+        """Colours, light and camera error of a scene; shown in every frame asked for from now on."""
+        self._send(("scene", scene))
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._send(("stop",))
+        _end(self.process)
+
+    def _send(self, request: tuple) -> None:
+        try:
+            self._requests.send(request)
+        except OSError:
+            return  # the process is gone: frames stop, and the envelope stops the arm for it
+
+    def _read(self) -> None:
+        while True:
+            try:
+                frame = twin_camera.unpack(self._requests.recv_bytes())
+            except (EOFError, OSError):
+                return
+            self._box.put(frame)
+            self._asked.release()
+
+
+class Twin:
+    """A running twin of one task. Use as a context manager."""
+
+    def __init__(self, task_name: str, host: str = "", pace: float = 1.0) -> None:
+        """Starts both processes (a few seconds). Raises UserError when the FCI port is busy or nothing renders.
+
+        `host` fixes the loopback address, else a free one is chosen; `pace` below 1 slows its clock down, for tests
+        of what a slow machine does.
+        """
+        from robocoach.sim.tasks import get_task
+
+        context = multiprocessing.get_context("spawn")
+        nq, nv = twin_server.degrees_of_freedom(get_task(task_name))
+        memory = context.RawArray("d", StateBoard.size(nq, nv))
+        self._board = StateBoard(memory, nq)
+        self._requests, theirs = context.Pipe()
+        self.process = context.Process(
+            target=twin_server.serve, args=(theirs, memory, task_name, host, pace), name="twin-fci", daemon=True
+        )
+        self.process.start()
+        theirs.close()
+        try:
+            self.camera = TwinCamera(context, memory, task_name)
+            answer = self._ask(None, START_TIMEOUT_S)
+            if answer[0] == "busy":
+                where = f"{host}:{FCI_PORT}" if host else f"port {FCI_PORT} on every loopback address tried"
+                raise UserError(f"the twin's FCI address is busy ({where}): end the program that holds it")
+        except BaseException:
+            self.close()
+            raise
+        self.host: str = answer[1]
+        """Loopback address of the FCI."""
+        self._layout: Layout = answer[2]
+
+    def __enter__(self) -> Twin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def place(self, scene: Scene) -> None:
+        """Puts the objects where the scene says and repaints the camera's world; the arm stays where it is."""
+        self.camera.repaint(scene)
+        self._ask(("place", scene), 10.0)
+
+    def state(self) -> SimState:
+        """Ground truth now: for verdicts, and for the scripted demonstrator that proves the twin."""
+        snapshot = self._board.read()
+        return self._layout.state(snapshot.qpos, snapshot.qvel)
+
+    def clock(self) -> tuple[float, float]:
+        """Simulated time and the monotonic time it belongs to [s]."""
+        snapshot = self._board.read()
+        return snapshot.steps * STEP_S, snapshot.at_s
+
+    def close(self) -> None:
+        """Ends both processes."""
+        camera = getattr(self, "camera", None)
+        if camera is not None:
+            camera.close()
+        with contextlib.suppress(OSError):  # it may be gone already
+            self._requests.send(("stop",))
+        _end(self.process)
+
+    def _ask(self, request: tuple | None, timeout_s: float) -> tuple:
+        try:
+            if request is not None:
+                self._requests.send(request)
+            if self._requests.poll(timeout_s):
+                return self._requests.recv()
+        except (EOFError, OSError) as error:
+            raise TwinLost("the twin's process has ended") from error
+        raise TwinLost(f"the twin has not answered for {timeout_s:.0f} s")
+
+
+class TwinLost(RuntimeError):
+    """The twin ended or hangs; every rollout on it is invalid."""
+
+
+def clock_ratio(before: tuple[float, float], after: tuple[float, float]) -> float:
+    """Simulated seconds per second between two readings of `Twin.clock`."""
+    return (after[0] - before[0]) / max(1e-9, after[1] - before[1])
+
+
+def _came_up(requests: Connection, process: Any) -> bool:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.is_alive():
+        try:
+            if requests.poll(0.2):
+                return requests.recv_bytes() == b"ready"
+        except (EOFError, OSError):
+            break
+    _end(process)
+    return False
+
+
+def _end(process: Any) -> None:
+    process.join(timeout=3.0)
+    if process.is_alive():
+        process.kill()
+        process.join(timeout=3.0)

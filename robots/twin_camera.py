@@ -1,0 +1,71 @@
+"""The twin's wrist camera: renders on request in a process of its own, so that it never disturbs the arm's 1 kHz.
+
+`render` is the process; `robots/twin.py` starts it. It has its own copy of the scene, takes the state from shared
+memory, and sends each picture with the time at which it shows the world.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from robocoach.datasets.contract import IMAGE_SIZE
+from robocoach.robots.camera import Frame
+
+HEADER = struct.Struct("<d")
+
+
+def pack(frame: Frame) -> bytes:
+    """A frame as bytes for the pipe."""
+    return HEADER.pack(frame.captured_s) + frame.image.tobytes()
+
+
+def unpack(message: bytes) -> Frame:
+    """The inverse of `pack`."""
+    (captured_s,) = HEADER.unpack_from(message)
+    pixels = np.frombuffer(message, np.uint8, offset=HEADER.size)
+    return Frame(pixels.reshape(IMAGE_SIZE, IMAGE_SIZE, 3), captured_s)
+
+
+def render(requests: Connection, memory: Any, task_name: str, backend: str) -> None:
+    """The process: answers `ready`, then renders for each `frame` request until asked to stop or its parent is gone.
+
+    `backend` is MuJoCo's OpenGL backend. `("scene", scene)` repaints; `("frame",)` is answered by a packed frame.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["MUJOCO_GL"] = backend
+    os.environ["LP_NUM_THREADS"] = "1"  # Mesa's software renderer takes every core otherwise
+    import mujoco
+
+    from robocoach.robots.twin_server import StateBoard
+    from robocoach.sim import mujoco_scene
+    from robocoach.sim.tasks import get_task
+
+    with mujoco_scene.build(get_task(task_name)) as simulator:
+        simulator.start()
+        model, data = simulator.model, simulator.data
+        camera = mujoco_scene.WristRenderer(model)
+        board = StateBoard(memory, model.nq)
+        camera.render(data)
+        requests.send_bytes(b"ready")
+        while True:
+            try:
+                request = requests.recv()
+            except (EOFError, OSError):
+                break  # the parent is gone
+            if request[0] == "stop":
+                break
+            if request[0] == "scene":
+                mujoco_scene.paint(model, request[1])
+                continue
+            snapshot = board.read()
+            data.qpos[:] = snapshot.qpos
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_camlight(model, data)
+            requests.send_bytes(pack(Frame(camera.render(data), snapshot.at_s)))
+        camera.close()

@@ -1,0 +1,155 @@
+"""The twin's arm: franky-sim's FCI server with a task's MuJoCo scene, in a process of its own on a 1 ms schedule.
+
+`serve` is the process; `robots/twin.py` starts it. Time is kept absolutely: a step that came late is made up for, and
+what cannot be made up for shows in the clock that is published with every state. The physics of each step goes to
+shared memory (`StateBoard`), so that reading it costs this process nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from robocoach.sim.task import Task
+
+STEP_S = 0.001
+STEPS_BETWEEN_REQUESTS = 10
+PRIORITY = -10
+LARGEST_BACKLOG_S = 0.2
+"""A schedule further behind than this is given up: time is lost, and the clock ratio says so."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The physics at one instant."""
+
+    steps: int
+    """Simulated milliseconds since the start."""
+    at_s: float
+    """Monotonic time of this state."""
+    qpos: np.ndarray
+    qvel: np.ndarray
+
+
+class StateBoard:
+    """Shared memory with the newest physics state: one writer, any readers, no locks.
+
+    The writer raises the first number before a write and the last one after it; a reader that sees both equal has a
+    whole state.
+    """
+
+    def __init__(self, memory: Any, nq: int) -> None:
+        """`memory` is a shared array of `size(nq, nv)` doubles."""
+        self._numbers = np.frombuffer(memory, dtype=np.float64)
+        self._nq = nq
+
+    @staticmethod
+    def size(nq: int, nv: int) -> int:
+        """Doubles that a board takes."""
+        return 4 + nq + nv
+
+    def write(self, steps: int, at_s: float, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        """Publishes a state."""
+        numbers, turn = self._numbers, self._numbers[0] + 1
+        numbers[0] = turn
+        numbers[1], numbers[2] = steps, at_s
+        numbers[3 : 3 + self._nq] = qpos
+        numbers[3 + self._nq : -1] = qvel
+        numbers[-1] = turn
+
+    def read(self) -> Snapshot:
+        """The newest whole state."""
+        while True:
+            last = self._numbers[-1]
+            numbers = self._numbers.copy()
+            if numbers[0] == last:
+                qpos, qvel = numbers[3 : 3 + self._nq], numbers[3 + self._nq : -1]
+                return Snapshot(int(numbers[1]), float(numbers[2]), qpos, qvel)
+
+
+def degrees_of_freedom(task: Task) -> tuple[int, int]:
+    """Lengths of qpos and qvel: seven joints, two fingers, and a free joint a box."""
+    return 9 + 7 * len(task.boxes), 9 + 6 * len(task.boxes)
+
+
+def loopback_hosts(tries: int = 20) -> Iterator[str]:
+    """Random loopback addresses: the FCI port is fixed, so each twin needs an address of its own."""
+    random = SystemRandom()
+    for _ in range(tries):
+        yield f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+
+
+def serve(requests: Connection, memory: Any, task_name: str, host: str, pace: float) -> None:
+    """The process: answers `("ready", host, layout)`, then serves FCI until asked to stop or its parent is gone.
+
+    `pace` below 1 makes the clock that much slower, to show what a slow machine does. Requests: `("place", scene)`
+    puts the objects where a scene says; `("stop",)`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it stops the arm first, then this process
+    logging.disable(logging.WARNING)
+    from franky_sim import SimulationServer
+
+    from robocoach.sim import mujoco_scene
+    from robocoach.sim.tasks import get_task
+
+    task = get_task(task_name)
+    with mujoco_scene.build(task) as simulator:
+        server = SimulationServer(simulator, hostname_candidates=[host] if host else list(loopback_hosts()))
+        try:
+            server.init()
+        except OSError as error:
+            requests.send(("busy", str(error)))
+            return
+        try:
+            layout = mujoco_scene.Layout.of(simulator.model, task)
+            requests.send(("ready", server.robot_servers[0].hostname, layout))
+            _run(server, simulator, requests, StateBoard(memory, simulator.model.nq), STEP_S / pace)
+        finally:
+            server.cleanup()
+
+
+def _run(server: Any, simulator: Any, requests: Connection, board: StateBoard, period_s: float) -> None:
+    from robocoach.sim import mujoco_scene
+
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    with contextlib.suppress(OSError):  # where the user may: an arm's controller does not wait for other programs
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    steps, due = 0, time.monotonic()
+    arm = server.robot_servers[0]
+    while True:
+        # What `run_once` does, without its sleep at the end, which yields the core even when asked not to wait.
+        arm.process_commands()
+        simulator.step()
+        arm.send_state()
+        steps += 1
+        board.write(steps, time.monotonic(), simulator.data.qpos, simulator.data.qvel)
+        if steps % STEPS_BETWEEN_REQUESTS == 0:
+            try:
+                if requests.poll():
+                    request = requests.recv()
+                    if request[0] == "stop":
+                        return
+                    mujoco_scene.place_objects(simulator.model, simulator.data, request[1])
+                    requests.send(("placed",))
+            except (EOFError, OSError):
+                return  # the parent is gone
+        due += period_s
+        wait = due - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        elif wait < -LARGEST_BACKLOG_S:
+            due = time.monotonic()
