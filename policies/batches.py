@@ -15,8 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from robocoach.configs.errors import UserError
+from robocoach.configs.models import TrainConfig
 from robocoach.datasets.frames import FrameSource
 from robocoach.datasets.mixture import Mixture
 
@@ -151,5 +154,18 @@ def colour_changes(count: int, strength: float, rng: np.random.Generator) -> tup
     contrast = 1 + strength * rng.uniform(-1, 1, size=(count, 1))
     tint = 1 + 0.5 * strength * rng.uniform(-1, 1, size=(count, 3))
     brightness = 0.5 * strength * rng.uniform(-1, 1, size=(count, 1))
-    gain = contrast * tint
-    return gain.astype(np.float32), (0.5 - 0.5 * contrast + brightness + 0 * tint).astype(np.float32)
+    bias = np.broadcast_to(0.5 - 0.5 * contrast + brightness, tint.shape)
+    return (contrast * tint).astype(np.float32), bias.astype(np.float32)
+
+
+def images_as_floats(
+    images: np.ndarray, cfg: TrainConfig, rng: np.random.Generator | None, device: torch.device
+) -> Tensor:
+    """uint8 (B, px, px, 3) → float (B, 3, px, px) in [0, 1], channels-last in memory; changed at random given `rng`."""
+    if rng is not None:
+        images = shift_images(images, cfg.image_shift_px, rng)
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(device).float()
+    if rng is None or not cfg.colour_jitter:
+        return pixels.div_(255)
+    gain, bias = (torch.from_numpy(part).to(device) for part in colour_changes(len(images), cfg.colour_jitter, rng))
+    return torch.addcmul(bias[:, :, None, None], pixels, gain[:, :, None, None] / 255)

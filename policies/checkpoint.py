@@ -22,6 +22,7 @@ from robocoach.datasets.contract import differences as contract_differences
 from robocoach.datasets.video import resize
 from robocoach.policies.cpu import keep_freed_memory, set_threads
 from robocoach.policies.files import MANIFEST_FILE, recover_folder, replacing_folder, sha256, write_manifest
+from robocoach.policies.strict import load_weights
 
 CONFIG_FILE = "config.json"
 REQUIRED = (CONFIG_FILE, "model.safetensors", "contract.json", "policy_preprocessor.json", "policy_postprocessor.json")
@@ -103,7 +104,9 @@ def load_policy(folder: Path, device: str = "cpu", threads: int | None = None) -
     keep_freed_memory()
     config = PreTrainedConfig.from_pretrained(folder)
     config.device = device
-    policy = get_policy_class(kind).from_pretrained(folder, config=config)
+    # LeRobot's own loader of pi05 would print a problem and go on with random weights.
+    policy = get_policy_class(kind)(config)
+    load_weights(policy, folder)
     overrides = {"preprocessor_overrides": {"device_processor": {"device": device}}}
     before, after = make_pre_post_processors(config, str(folder), **overrides)
     return _LeRobotPolicy(Contract.load(folder), policy, before, after, manifest)

@@ -13,7 +13,7 @@ from torch import Tensor
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import TrainConfig
 from robocoach.datasets.contract import ACTION_DIM, ACTION_NAMES, IMAGE_KEY, IMAGE_SIZE, STATE_DIM
-from robocoach.policies.batches import Batch, Batches, colour_changes, shift_images
+from robocoach.policies.batches import Batch, Batches, images_as_floats
 from robocoach.policies.lerobot.configuration_pi05_nano import PI05NanoConfig
 from robocoach.policies.lerobot.modeling_pi05_nano import PRIVILEGED, PRIVILEGED_KNOWN, STATISTICS, PI05NanoPolicy
 from robocoach.policies.lerobot.processor_pi05_nano import (
@@ -71,23 +71,14 @@ class NanoLearner:
 
     def tensors(self, batch: Batch, rng: np.random.Generator | None) -> dict[str, Tensor]:
         """The batch as the policy's forward takes it; `rng` (training only) changes the images at random."""
-        images = batch.images if rng is None else shift_images(batch.images, self.cfg.image_shift_px, rng)
-        pixels = torch.from_numpy(images).permute(0, 3, 1, 2).to(self.device).float()
-        if rng is None or not self.cfg.colour_jitter:
-            pixels = pixels / 255
-        else:
-            gain, bias = (
-                torch.from_numpy(a).to(self.device) for a in colour_changes(len(images), self.cfg.colour_jitter, rng)
-            )
-            pixels = torch.addcmul(bias[:, :, None, None], pixels, gain[:, :, None, None] / 255)
-        tokens = torch.empty(len(images), self._length, dtype=torch.int64)
-        masks = torch.empty(len(images), self._length, dtype=torch.bool)
+        tokens = torch.empty(len(batch.states), self._length, dtype=torch.int64)
+        masks = torch.empty(len(batch.states), self._length, dtype=torch.bool)
         for index, (table, mask) in enumerate(zip(self._tokens, self._masks, strict=True)):
             rows = np.flatnonzero(batch.source == index)
             tokens[rows] = table[batch.instruction[rows], : self._length]
             masks[rows] = mask[batch.instruction[rows], : self._length]
         prepared = {
-            IMAGE_KEY: pixels,
+            IMAGE_KEY: images_as_floats(batch.images, self.cfg, rng, self.device),
             OBS_STATE: torch.from_numpy(batch.states).to(self.device),
             ACTION: torch.from_numpy(batch.actions).to(self.device),
             OBS_LANGUAGE_TOKENS: tokens.to(self.device),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -30,15 +31,17 @@ def learning_rate(peak: float, step: int, warmup_steps: int, fraction: float) ->
 class Average:
     """An exponential moving average of a model's weights, in a second model of the same shape.
 
-    The decay grows from 0 to its final value over the first steps, so that the start is forgotten.
+    The decay grows from 0 to its final value over the first steps, so that the start is forgotten. With decay 0 there
+    is no second model: `model` is the one in training.
     """
 
-    def __init__(self, averaged: nn.Module, decay: float) -> None:
-        self.model = averaged.requires_grad_(False).eval()
+    def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
+        self.model = copy.deepcopy(model).requires_grad_(False) if decay else model
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int) -> None:
         """Moves the average towards `model` after its `step`-th update."""
-        decay = min(self.decay, step / (step + 10)) if self.decay else 0.0
-        torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - decay)
+        if self.decay:
+            decay = min(self.decay, step / (step + 10))
+            torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - decay)

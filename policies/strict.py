@@ -1,24 +1,28 @@
-"""Strict reading of `model.safetensors`: whatever is missing, broken or of another shape is an error, never a warning."""
+"""Strict reading of `model.safetensors`: what is missing, broken or of another shape is an error, never a warning."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from robocoach.configs.errors import UserError
 
 WEIGHTS_FILE = "model.safetensors"
 
 
-def load_weights(model: nn.Module, folder: Path) -> None:
+def load_weights(
+    model: nn.Module, folder: Path, rename: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
+) -> None:
     """Loads every parameter and saved buffer of `model` from `folder`/model.safetensors.
 
-    Raises UserError when the file is missing or cut off, when names or shapes do not match exactly, and when a value
-    is not finite.
+    `rename` maps the names of the file to the model's. A name may be absent only when its tensor is one with another
+    that is present (tied weights are saved once). Raises UserError when the file is missing or cut off, when names
+    or shapes do not match, and when a value is not finite.
     """
     path = folder / WEIGHTS_FILE
     if not path.is_file():
@@ -27,8 +31,12 @@ def load_weights(model: nn.Module, folder: Path) -> None:
         state = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is corrupt or cut off ({error}); copy it again or use another checkpoint") from error
+    if rename is not None:
+        state = rename(state)
     wanted = model.state_dict()
-    missing, foreign = sorted(wanted.keys() - state.keys()), sorted(state.keys() - wanted.keys())
+    present = {tensor.data_ptr() for name, tensor in wanted.items() if name in state and tensor.numel()}
+    missing = sorted(name for name in wanted.keys() - state.keys() if wanted[name].data_ptr() not in present)
+    foreign = sorted(state.keys() - wanted.keys())
     if missing or foreign:
         raise UserError(
             f"{path} does not fit its config.json: {len(missing)} weights missing ({', '.join(missing[:3])}), "
@@ -42,4 +50,4 @@ def load_weights(model: nn.Module, folder: Path) -> None:
             )
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise UserError(f"{path}: {name} holds values that are not finite; the training failed, use another one")
-    model.load_state_dict(state, strict=True)
+    model.load_state_dict(state, strict=False)

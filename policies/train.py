@@ -12,7 +12,6 @@ last good checkpoint; goes on exactly where it was after a kill. Knows nothing o
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import math
@@ -48,6 +47,8 @@ METRICS_EVERY = 20
 """Steps between rows of metrics."""
 VALIDATIONS = 20
 """How often the kept-apart loss is measured in a run."""
+VALIDATION_GAP = 50
+"""Steps between two measurements at least."""
 VALIDATION_FRAMES = 256
 FREE_TO_CHANGE = frozenset({"minutes", "steps", "threads", "checkpoint_every_s", "wandb"})
 """Settings that may differ when a training is resumed; any other one makes it another training."""
@@ -136,14 +137,20 @@ class _Run:
         self.learner: Learner = make_learner(cfg, self.batches, self.accelerator.device, init_from)
         policy = self.learner.policy
         self.parameters = sum(p.numel() for p in policy.parameters())
-        self.average = Average(copy.deepcopy(policy), cfg.ema)
+        self.average = Average(policy, cfg.ema)
         optimizer = torch.optim.AdamW(
             _decayed(policy, cfg.weight_decay), lr=cfg.learning_rate, betas=(0.9, 0.95), fused=True
         )
         self.policy, self.optimizer = self.accelerator.prepare(policy, optimizer)
         self.share = max(1, cfg.batch_size // self.accelerator.num_processes)
         digest = _digest(cfg, mixture, contract, seed, init_from)
-        self.state: dict[str, Any] = {"digest": digest, "step": 0, "elapsed_s": 0.0, "validated": -1}
+        self.state: dict[str, Any] = {
+            "digest": digest,
+            "step": 0,
+            "elapsed_s": 0.0,
+            "validated": 0,
+            "validated_step": 0,
+        }
         self.state |= {
             "best_loss": math.inf,
             "loss": math.nan,
@@ -183,8 +190,7 @@ class _Run:
             while True:
                 state["elapsed_s"] = self._agreed(time.perf_counter() - began)
                 fraction = fraction_done(state["step"], self.cfg.steps, state["elapsed_s"], self.cfg.minutes * 60)
-                if int(fraction * VALIDATIONS) > state["validated"] and state["step"]:
-                    self._validate(int(fraction * VALIDATIONS))
+                self._validate(fraction)
                 if fraction >= 1:
                     break
                 if self._any(bool(interrupted)):
@@ -231,20 +237,25 @@ class _Run:
 
         return self._pool.submit(draw)
 
-    def _validate(self, mark: int) -> None:
-        """Loss of the averaged weights on the frames kept apart; keeps them as `best` when it is the lowest so far."""
-        state = self.state
-        state["validated"] = mark
+    def _validate(self, fraction: float) -> None:
+        """When it is due: loss of the averaged weights on the frames kept apart; the lowest so far is kept as `best`."""
+        state, mark = self.state, int(fraction * VALIDATIONS)
+        early = state["step"] < state["validated_step"] + VALIDATION_GAP and fraction < 1
+        if mark <= state["validated"] or early:
+            return
+        state["validated"], state["validated_step"] = mark, state["step"]
         if self._validation is None or not self.main:
             return
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), self.accelerator.autocast():
+        model = self.average.model.eval()
+        with torch.no_grad(), self.accelerator.autocast():
             torch.manual_seed(self.seed)
-            loss, parts = self.average.model(self.learner.tensors(self._validation, None))
+            loss, parts = model(self.learner.tensors(self._validation, None))
         # The flow loss alone decides: the auxiliary one only serves it.
         chosen = float(parts.get("flow_loss", loss))
         row = {"step": state["step"], "elapsed_s": state["elapsed_s"], "validation_loss": chosen}
         row |= {f"validation_{name}": float(value) for name, value in parts.items() if name.endswith("_loss")}
-        row |= self.learner.errors(self.average.model, self._validation)
+        row |= self.learner.errors(model, self._validation)
+        self.policy.train()
         self.log.metrics(row)
         better = chosen < state["best_loss"]
         self.log.say(f"step {state['step']}: kept-apart loss {chosen:.4f}{', the best so far' if better else ''}")
@@ -265,8 +276,9 @@ class _Run:
             return
         self._write("last")
         policy = self.accelerator.unwrap_model(self.policy)
-        tensors = {"model": policy.state_dict(), "average": self.average.model.state_dict()}
-        save_state(self.out, {**self.state, **tensors, "optimizer": self.optimizer.state_dict()})
+        average = self.average.model.state_dict() if self.average.decay else None
+        tensors = {"model": policy.state_dict(), "average": average, "optimizer": self.optimizer.state_dict()}
+        save_state(self.out, {**self.state, **tensors})
 
     def _write(self, name: str) -> None:
         about = {key: self.state[key] for key in ("step", "elapsed_s", "loss")}
@@ -286,7 +298,9 @@ class _Run:
                 f"{self.out} holds a training with other settings, data or seed; choose another folder or delete it"
             )
         self.accelerator.unwrap_model(self.policy).load_state_dict(saved.pop("model"))
-        self.average.model.load_state_dict(saved.pop("average"))
+        average = saved.pop("average")
+        if average is not None:
+            self.average.model.load_state_dict(average)
         self.optimizer.load_state_dict(saved.pop("optimizer"))
         self.state |= saved
         self.log.keep_until(self.state["step"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
     with no_space_is_a_user_error(path):
         torch.save(state, fresh)
         sync(fresh)
-        os.replace(fresh, path)
+        fresh.replace(path)
         sync(folder)
 
 
