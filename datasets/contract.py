@@ -121,6 +121,8 @@ class Contract(_Frozen):
             raise UserError(f"{folder} has no {CONTRACT_FILE}: it was not written by this project; state its contract")
         try:
             raw = json.loads(path.read_text())
+            if not isinstance(raw, dict):
+                raise ValueError("it is no JSON object")
             digest = raw.pop("digest", None)
             contract = cls.model_validate(raw)
         except (ValueError, ValidationError) as error:

@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,7 @@ class Journal:
                 success=described["success"],
                 pixels=described["pixels"],
             )
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise UserError(f"episode {folder} cannot be read ({error}); delete that folder, then resume") from error
 
     def _path(self, index: int) -> Path:
