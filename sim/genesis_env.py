@@ -23,6 +23,8 @@ SUBSTEPS = 2
 STEPS_PER_TICK = round(TICK_S / STEP_S)
 SIDE_SIZE = (320, 240)
 _FINGER_KV = 400.0
+"""Closing: 0.05 m/s a finger times this is the grasp force, 20 N, as the gripper rule says."""
+_FINGER_KP, _FINGER_OPENING_KV = 1000.0, 50.0
 
 
 class GenesisEnvironment:
@@ -74,7 +76,7 @@ class GenesisEnvironment:
         self._finger_dofs = [self._arm.get_joint(name).dofs_idx_local[0] for name in FINGER_JOINTS]
         self._arm.set_dofs_kp(np.array(KP), self._arm_dofs)
         self._arm.set_dofs_kv(np.array(KV), self._arm_dofs)
-        self._arm.set_dofs_kp(np.array([1000.0, 1000.0]), self._finger_dofs)
+        self._arm.set_dofs_kp(np.array([_FINGER_KP, _FINGER_KP]), self._finger_dofs)
         self._hand = self._arm.get_link("hand")
         self._command = np.zeros(7)
         self._closed = False
@@ -98,30 +100,42 @@ class GenesisEnvironment:
         self._command = q.copy()
         self._closed = False
         self._finger_target = half
+        self._arm.set_dofs_kv(np.array([_FINGER_OPENING_KV, _FINGER_OPENING_KV]), self._finger_dofs)
+        self._arm.control_dofs_position(np.full(2, half), self._finger_dofs)
         return self.step(np.append(q, self._rule.open_width_m))
 
     def step(self, action: np.ndarray) -> SimState:
         """Runs one 0.1 s tick towards an action (8,): absolute joints [rad], opening width [m]."""
         target = np.asarray(action[:7], dtype=float)
         velocity = (target - self._command) / TICK_S
-        self._closed = self._rule.wants_closed(float(action[7]), self._closed)
+        self._decide_gripper(float(action[7]))
         for index in range(1, STEPS_PER_TICK + 1):
             wanted = self._command + velocity * (index * STEP_S)
             self._arm.control_dofs_position_velocity(wanted, velocity, self._arm_dofs)
-            self._move_fingers()
+            if not self._closed:
+                self._open_fingers()
             self._scene.step()
         self._command = target
         return self.state()
 
-    def _move_fingers(self) -> None:
-        speed = self._rule.speed_m_s / 2
-        if self._closed:
-            self._arm.set_dofs_kv(np.array([_FINGER_KV, _FINGER_KV]), self._finger_dofs)
+    def _decide_gripper(self, width_m: float) -> None:
+        """Turns the commanded width into close or open, and sets the fingers' gains when that changes."""
+        closed = self._rule.wants_closed(width_m, self._closed)
+        if closed == self._closed:
+            return
+        self._closed = closed
+        kv = _FINGER_KV if closed else _FINGER_OPENING_KV
+        self._arm.set_dofs_kv(np.array([kv, kv]), self._finger_dofs)
+        self._finger_target = self.gripper_width() / 2
+        if closed:  # speed-limited until something stops the fingers, then a force of kv × speed
+            speed = self._rule.speed_m_s / 2
             self._arm.control_dofs_velocity(np.array([-speed, -speed]), self._finger_dofs)
-            self._finger_target = self.gripper_width() / 2
-        else:
-            self._arm.set_dofs_kv(np.array([50.0, 50.0]), self._finger_dofs)
-            self._finger_target = min(self._rule.open_width_m / 2, self._finger_target + speed * STEP_S)
+
+    def _open_fingers(self) -> None:
+        """One step of opening at the rule's speed, or of holding the hand open."""
+        half, step = self._rule.open_width_m / 2, self._rule.speed_m_s / 2 * STEP_S
+        if self._finger_target < half:
+            self._finger_target = min(half, self._finger_target + step)
             self._arm.control_dofs_position(np.full(2, self._finger_target), self._finger_dofs)
 
     def gripper_width(self) -> float:
