@@ -125,7 +125,7 @@ def read_curve(path: Path) -> tuple[CurvePoint, ...]:
         except ValueError:
             continue
         if isinstance(raw, dict) and "step" in raw and "loss" in raw:
-            loss = raw["loss"]
+            loss = raw.get("flow_loss", raw["loss"])  # the auxiliary part only serves it
             points.append(
                 CurvePoint(
                     step=int(raw["step"]),

@@ -7,10 +7,11 @@ command goes on after a kill. This module decides order, inputs and outputs; `st
 from __future__ import annotations
 
 import shlex
+import sqlite3
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -35,9 +36,10 @@ class Run:
     folder: Path
     console: Console
     ledger: Ledger
-    store: Campaign
     stages: Any
     """The stages' bodies: the module `stages`, or stand-ins in a test."""
+    store: Campaign | None = None
+    """The campaign's store; a single verb has none."""
     seconds: dict[str, float] = field(default_factory=dict)
     done: int = 0
     planned: int = 0
@@ -46,6 +48,12 @@ class Run:
     def attempt(self, number: int) -> Path:
         """Folder of an attempt."""
         return self.folder / "attempts" / f"{number:04d}"
+
+    def note(self, kind: str, attempt: int | None = None, **detail: Any) -> None:
+        """Records an event, where there is a store."""
+        if self.store is not None:
+            with suppress(sqlite3.ProgrammingError):  # closed already: the event is not worth hiding its cause
+                self.store.record(kind, attempt, **detail)
 
     def pool(self) -> Any:
         """The simulator processes, started when first asked for and shared by all stages."""
@@ -76,7 +84,7 @@ class Run:
         """
         title = title or name.capitalize()
         self.done += 1
-        place = f"[{self.done}/{self.planned}] {title}"
+        place = f"[{self.done}/{self.planned}] {title}" if self.planned > 1 else title
         with self.console.libraries_in(log or self.folder / "log.txt"), self.console.bar(title) as bar:
             done = self.ledger.run(name, inputs, outputs, lambda: self._begin(place, name, bar, body), scratch)
         self.seconds[name] = done.seconds
@@ -84,40 +92,54 @@ class Run:
             self.console.line(f"{place}: done before, {told(done.result)}")
         else:
             self.console.line(f"{place}: {told(done.result)}  ({clock(done.seconds)})")
-            self.store.record("stage done", None, name=name, seconds=round(done.seconds, 1))
+            self.note("stage done", None, name=name, seconds=round(done.seconds, 1))
         return done
 
     def _begin(self, place: str, name: str, bar: Bar, body: Callable[[Bar], dict[str, Any]]) -> dict[str, Any]:
         self.console.line(f"{place} …")
-        self.store.record("stage begun", None, name=name)
+        self.note("stage begun", None, name=name)
         return body(bar)
 
 
 def run(config: Sim2RealConfig, folder: Path, stages: ModuleType | Any, console: Console) -> int:
-    """Runs every stage in the folder. Ctrl-C and faults are turned into the line that resumes."""
+    """Runs every stage in the folder."""
     stages.check_settings(config)
+    with opened(config, folder, stages, console, runfolder.resume_command(folder)) as job:
+        job.store = Campaign(folder)
+        try:
+            _stages(job, time.monotonic())
+        finally:
+            job.store.close()
+    return 0
+
+
+@contextmanager
+def opened(
+    config: Sim2RealConfig, folder: Path, stages: ModuleType | Any, console: Console, resume: str
+) -> Generator[Run]:
+    """A run folder that this process alone writes while the block runs, libraries' output in its log.
+
+    Ctrl-C becomes `Interrupted` and a fault `Crashed`, both with the command that resumes; the simulator processes
+    end with the block.
+    """
     with runfolder.locked(folder):
         runfolder.save(folder, config)
-        store = Campaign(folder)
-        job = Run(config, folder, console, Ledger(folder), store, stages)
+        job = Run(config, folder, console, Ledger(folder), stages)
+        log = folder / "log.txt"
         try:
-            with console.libraries_in(folder / "log.txt"):
-                _stages(job, time.monotonic())
+            with console.libraries_in(log):
+                yield job
         except UserError:
             raise
         except KeyboardInterrupt:
-            store.record("interrupted")
-            raise cli.Interrupted(runfolder.resume_command(folder)) from None
+            job.note("interrupted")
+            raise cli.Interrupted(resume) from None
         except Exception as error:
-            with (folder / "log.txt").open("a") as log:
-                log.write(traceback.format_exc())
-            with suppress(Exception):
-                store.record("fault", None, error=f"{type(error).__name__}: {error}"[:500])
-            raise cli.Crashed(error, folder / "log.txt", runfolder.resume_command(folder)) from error
+            with log.open("a") as file:
+                file.write(traceback.format_exc())
+            raise cli.Crashed(error, log, resume) from error
         finally:
             job.close_pool()
-            store.close()
-    return 0
 
 
 def _stages(job: Run, started: float) -> None:
@@ -134,8 +156,8 @@ def _stages(job: Run, started: float) -> None:
     )
     job.console.line(_plan(config))
 
-    real = _real_data(job)
-    sim = _demonstrations(job)
+    real = real_data(job)
+    sim = demonstrations(job)
     datasets = [sim, *([real] if real else [])]
 
     first = _attempt(job, 0, config, datasets, init_from=None)
@@ -144,9 +166,10 @@ def _stages(job: Run, started: float) -> None:
         second = _second_attempt(job, first, datasets)
         scores, attempts = [*scores, second.score], [*attempts, second]
     choice = select(scores)
+    assert job.store is not None
     for made in attempts:
         job.store.set_status(made.number, "kept" if made.number == choice.winner else "rejected")
-    job.store.record("selected", choice.winner, reason=choice.reason)
+    job.note("selected", choice.winner, reason=choice.reason)
     job.console.line(f"  {choice.reason}")
     winner = attempts[choice.winner]
 
@@ -199,7 +222,7 @@ def _plan(config: Sim2RealConfig) -> str:
     return "\n".join(["  plan:", *lines, f"  {'together':<12}{total:5.1f} min"])
 
 
-def _real_data(job: Run) -> Source | None:
+def real_data(job: Run) -> Source | None:
     """Before the demonstrations, so that data that cannot be used is refused in the first minute."""
     config = job.config
     if not config.data.real:
@@ -218,7 +241,7 @@ def _real_data(job: Run) -> Source | None:
     return Source("real", Path(done.result["root"]), done.result["digest"])
 
 
-def _demonstrations(job: Run, number: int = 0, maker: Any = None, made_by: str = "") -> Source:
+def demonstrations(job: Run, number: int = 0, maker: Any = None, made_by: str = "") -> Source:
     """Demonstrations and their dataset; corrective ones for attempt `number` when a policy's maker is given."""
     config, folder = job.config, job.folder
     suffix = f"-{number:04d}" if maker else ""
@@ -274,6 +297,7 @@ def _attempt(
 ) -> Attempted:
     attempt = job.attempt(number)
     attempt.mkdir(parents=True, exist_ok=True)
+    assert job.store is not None
     job.store.add_attempt(
         number,
         parent=init_from.number if init_from else None,
@@ -302,7 +326,7 @@ def _attempt(
     ).result
     job.store.set_status(number, "trained")
     validation = job.folder / "validation" / f"{number:04d}"
-    checkpoint = Path(job.folder / trained["checkpoint"])
+    checkpoint = attempt / trained["checkpoint"]
     evaluated = job.stage(
         f"evaluate{suffix}",
         {
@@ -341,7 +365,7 @@ def _second_attempt(job: Run, first: Attempted, datasets: Sequence[Source]) -> A
     if config.generate.corrective:
         maker = job.stages.policy_maker(first.checkpoint)
         outer, job.config = job.config, config
-        datasets = [*datasets, _demonstrations(job, 1, maker, first.digest)]
+        datasets = [*datasets, demonstrations(job, 1, maker, first.digest)]
         job.config = outer
     return _attempt(job, 1, config, datasets, first, proposal)
 

@@ -77,7 +77,7 @@ def parser(
 ) -> tuple[argparse.ArgumentParser, dict[str, tuple[str, str]]]:
     """The parser of a verb and a map from its argparse names to (dotted key, flag).
 
-    `sections` names the sections whose fields are options; `""` stands for the top level (task, seed).
+    `sections` names what becomes an option: a section with all its fields (`""` for the top level), or a dotted key.
     """
     made = _Parser(
         prog=f"pipeline {verb}",
@@ -93,9 +93,9 @@ def parser(
             made.add_argument(extra.flag, action="store_true", help=extra.help)
     destinations: dict[str, tuple[str, str]] = {}
     for section in sections:
-        group = made.add_argument_group(section or "run")
+        group = made.add_argument_group(section.split(".")[0] or "run") if section not in fields() else made
         for key, spec in fields().items():
-            if (key.rsplit(".", 1)[0] if "." in key else "") != section:
+            if section not in (key, key.rsplit(".", 1)[0] if "." in key else ""):
                 continue
             flags = option_names(spec, bare or not section)
             destination = f"set:{key}"

@@ -77,14 +77,14 @@ def settle(
     given: Mapping[str, Any],
     names: Mapping[str, str],
     *,
-    resume: bool,
+    resume: bool | None,
     profile: str | None,
     file: Path | None,
 ) -> Sim2RealConfig:
     """The configuration of a run: of a new one as given, of one that exists as saved, with what is given on top.
 
-    A run that exists is gone on with when its settings are the given ones, or with `resume`. Raises UserError when
-    the folder holds something else, or a run with other settings and no `resume`.
+    A run that exists is gone on with when its settings are the given ones, or with `resume` (None: a verb that does
+    not know it). Raises UserError when the folder holds something else, or a run with other settings and no `resume`.
     """
     saved_path = folder / CONFIG_FILE
     if not saved_path.is_file():
@@ -103,10 +103,8 @@ def settle(
     other = load.changes(saved, wanted)
     if other and not resume:
         listed = ", ".join(f"{key} {old} there, {new} now" for key, (old, new) in list(other.items())[:4])
-        raise UserError(
-            f"{folder} holds a run with other settings ({listed}); take another --out, or add --resume to do again "
-            "the stages that they change"
-        )
+        again = "" if resume is None else ", or add --resume to do again the stages that they change"
+        raise UserError(f"{folder} holds a run with other settings ({listed}); take another --out{again}")
     return wanted
 
 

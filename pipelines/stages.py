@@ -353,7 +353,7 @@ def finetune(
         f"{made.steps} steps, loss {loss}, {made.samples_per_s:.0f} samples/s, {made.parameters / 1e6:.1f} M parameters"
     )
     return {
-        "checkpoint": str(made.last.relative_to(attempt.parent.parent)),
+        "checkpoint": str(made.last.relative_to(attempt)),
         "digest": hashlib.sha256(manifest).hexdigest()[:16],
         "stopped": stopped,
         "steps": made.steps,

@@ -58,9 +58,10 @@ class StandIns:
         self._called("finetune")
         (attempt / "checkpoints" / "last").mkdir(parents=True, exist_ok=True)
         (attempt / "train.json").write_text("{}")
+        names = [source.name for source in datasets]
         return {
-            "checkpoint": f"attempts/{attempt.name}/checkpoints/last",
-            "digest": f"weights {attempt.name} {config.train.learning_rate} {config.train.minutes} {[source.name for source in datasets]}",
+            "checkpoint": "checkpoints/last",
+            "digest": f"weights {attempt.name} {config.train.learning_rate} {config.train.minutes} {names}",
             "stopped": "deadline",
             "line": "trained",
         }
