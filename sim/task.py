@@ -53,12 +53,20 @@ class Scene:
 class Judge(Protocol):
     """Watches one rollout, tick by tick."""
 
-    stage: int
-    """Number of stages reached in order: 0 none, len(task.stages) all."""
-    success: bool
-    """The end-state predicate holds now, and has held for as long as the task asks."""
-    measures: dict[str, float]
-    """What happened, by name with unit: the numbers a coach reads beside the stage."""
+    @property
+    def stage(self) -> int:
+        """Number of stages reached in order: 0 none, len(task.stages) all."""
+        ...
+
+    @property
+    def success(self) -> bool:
+        """The end-state predicate holds now, and has held for as long as the task asks."""
+        ...
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """What happened, by name with unit: the numbers a coach reads beside the stage."""
+        ...
 
     def update(self, state: SimState) -> None:
         """Takes the next tick's ground truth."""
@@ -68,7 +76,10 @@ class Judge(Protocol):
 class Demonstrator(Protocol):
     """A scripted expert, closed-loop on ground truth: what it does depends on the state alone, not on a clock."""
 
-    finished: bool
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to do."""
+        ...
 
     def act(self, state: SimState) -> np.ndarray:
         """The contract's action, float32 (8,)."""

@@ -52,8 +52,8 @@ def sample_scene(seed: int) -> Scene:
         seed=seed,
         objects=objects,
         colours={TOP: _colour(rng, 0.0), BASE: _colour(rng, 1 / 3)},
-        table_colour=tuple(float(c) for c in np.clip(grey + rng.uniform(-0.06, 0.06, 3), 0, 1)),
-        light_direction=tuple(float(c) for c in (*rng.uniform(-0.6, 0.6, 2), -1.0)),
+        table_colour=_triple(*np.clip(grey + rng.uniform(-0.06, 0.06, 3), 0, 1)),
+        light_direction=_triple(*rng.uniform(-0.6, 0.6, 2), -1.0),
         light_strength=float(rng.uniform(0.7, 1.3)),
         ambient=float(rng.uniform(0.25, 0.5)),
         camera_shift_m=rng.uniform(-0.004, 0.004, 3),
@@ -61,6 +61,10 @@ def sample_scene(seed: int) -> Scene:
         friction=float(rng.uniform(0.7, 1.3)),
         start_q=start_q + rng.uniform(-0.02, 0.02, 7),
     )
+
+
+def _triple(x: float, y: float, z: float) -> tuple[float, float, float]:
+    return float(x), float(y), float(z)
 
 
 def _colour(rng: np.random.Generator, hue: float) -> tuple[float, float, float]:
@@ -244,7 +248,7 @@ TASK = Task(
     instruction="stack the red cube on the green cube",
     goal="At the end the red cube stands on the green cube, the hand has let go of it, and it has rested for 0.5 s.",
     stages=STAGES,
-    boxes=(Box(TOP, (EDGE_M,) * 3, 0.06), Box(BASE, (EDGE_M,) * 3, 0.06)),
+    boxes=(Box(TOP, (EDGE_M, EDGE_M, EDGE_M), 0.06), Box(BASE, (EDGE_M, EDGE_M, EDGE_M), 0.06)),
     sample_scene=sample_scene,
     demonstrator=StackCubeDemonstrator,
     judge=StackCubeJudge,
