@@ -176,7 +176,7 @@ def _attempts(result: dict[str, Any]) -> str:
         loss = training.get("loss")
         rows += (
             f'<tr class="{"strong" if made["kept"] else ""}"><td>{made["number"]}{kept}</td>'
-            f"<td>{why}{escape(made['rationale'])}</td>"
+            f'<td class="prose">{why}{escape(made["rationale"])}</td>'
             f'<td class="number">{made["train"]["successes"]} of {made["train"]["n"]}</td>'
             f'<td class="number">{made["validation"]["successes"]} of {made["validation"]["n"]}</td>'
             f'<td class="number">{training.get("steps", "")}</td>'
@@ -228,7 +228,7 @@ def _thin(points: list[tuple[float, float]], most: int = 160) -> list[tuple[floa
 def _films(result: dict[str, Any], folder: Path) -> str:
     left, figures, dropped = FILM_BUDGET_BYTES, [], 0
     winner = folder / "attempts" / f"{result['winner']:04d}" / "rollouts" / "train"
-    for title, place in (("Genesis, train seed", winner), ("twin, seed", folder / "deploy")):
+    for title, place in (("Genesis, train seed", winner), ("Twin, seed", folder / "deploy" / "policy")):
         for record in _filmed(place):
             files = [place / record[key] for key in ("video", "side_video") if record.get(key)]
             size = sum(file.stat().st_size for file in files)
@@ -236,7 +236,7 @@ def _films(result: dict[str, Any], folder: Path) -> str:
                 dropped += 1
                 continue
             left -= size
-            figures.append(_film(title, record, files))
+            figures.append(_film(title, record, files, list(result["heldout"]["stages"])))
     if not figures:
         return ""
     note = "Wrist camera as the policy sees it, and a side view. Filmed rollouts are the first ones, not the best ones."
@@ -254,16 +254,15 @@ def _filmed(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _film(title: str, record: dict[str, Any], files: Sequence[Path]) -> str:
+def _film(title: str, record: dict[str, Any], files: Sequence[Path], stages: Sequence[str]) -> str:
     videos = "".join(
         f'<video controls muted loop playsinline preload="metadata" src="{_data(file, "video/mp4")}"></video>'
         for file in files
     )
-    verdict = "success" if record["success"] else "failure"
-    names = record.get("stages", [])
-    stage = record.get("stage", 0)
-    reached = f"got through {names[stage - 1]}" if stage and names else "reached nothing"
-    how = "" if record["success"] else f", {reached}"
+    verdict = record.get("verdict") or ("success" if record["success"] else "failure")
+    stage = record["stage"]
+    reached = f"got through {stages[stage - 1]}" if stage else "reached nothing"
+    how = "" if verdict == "success" else f", {reached}"
     layout = "film" if len(files) > 1 else ""
     return (
         f'<figure><div class="{layout}">{videos}</div><figcaption>{title} {record["seed"]}: '

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,6 +44,8 @@ class Source:
     digest: str
 
 
+PROOF_SHARE = 0.9
+"""Of the demonstrator's rollouts through the twin that have to succeed, without a clamp, before it counts as proven."""
 CORRECTIVE_SHARE = 1 / 3
 """Share of a second attempt's simulated samples that come from its corrective demonstrations."""
 
@@ -251,6 +254,10 @@ def confirm(
     pool: SimulatorPool, config: Sim2RealConfig, who: Sequence[tuple[int, Path]], folder: Path, bar: Bar
 ) -> dict[str, Any]:
     """Held-out rollouts of each attempt in `who` on the same seeds, which nothing else ever runs."""
+    from robocoach.pipelines import poses
+
+    picture = str(folder / "poses" / "genesis.png")
+    list(pool.run(poses.genesis, [(_pose_seed(config), picture)]))
     count = config.evaluate.heldout_rollouts
     found = {}
     for index, (number, checkpoint) in enumerate(who):
@@ -388,12 +395,97 @@ def mixture(config: Sim2RealConfig, datasets: Sequence[Source], bar: Bar) -> Mix
 
 
 def deploy(config: Sim2RealConfig, checkpoint: Path, folder: Path, bar: Bar) -> dict[str, Any]:
-    """The scripted demonstrator, then the policy, through franky, the envelope and the FCI, counted."""
-    raise NotImplementedError
+    """First the scripted demonstrator (on the twin), then the policy, through franky, envelope and FCI, counted."""
+    from robocoach.policies.checkpoint import load_policy
+    from robocoach.robots.deploy import deploy as run
+    from robocoach.robots.rig import open_rig
+    from robocoach.robots.scripted import ScriptedPolicy
+
+    settings = config.deploy
+    proofs = settings.demonstrator_rollouts if settings.robot == "twin" else 0
+    total = proofs + settings.rollouts
+    accept = frozenset(name.strip() for name in config.data.accept.split(",") if name.strip())
+    policy = load_policy(checkpoint, threads=1)  # before the twin runs: its clock has to keep time
+
+    def show(before: int, who: str) -> Callable[[int, int, str], None]:
+        return lambda done, _, note: bar.update(before + done, total, "rollouts", f"{who}, {note}")
+
+    with open_rig(settings, config.task) as rig:
+        proof = None
+        if proofs:
+            proof = run(
+                settings,
+                config.safety,
+                config.task,
+                lambda: ScriptedPolicy(config.task),
+                splits.seeds("twin", config.seed, proofs),
+                folder / "demonstrator",
+                show(0, "demonstrator"),
+                rig=rig,
+            ).summary()
+        made = run(
+            settings,
+            config.safety,
+            config.task,
+            lambda: policy,
+            splits.seeds("twin", config.seed, settings.rollouts),
+            folder / "policy",
+            show(proofs, "policy"),
+            rig=rig,
+            accept=accept,
+        ).summary()
+    return _deployed(settings.robot, made, proof)
+
+
+def _deployed(robot: str, made: dict[str, Any], proof: dict[str, Any] | None) -> dict[str, Any]:
+    """The deployment in the words of result.json, and as one line."""
+    rate = Rate(made["successes"], made["n"])
+    deployed = {
+        "robot": robot,
+        "client": made["client"],
+        "dry_run": made["dry_run"],
+        "rollouts": len(made["rollouts"]),
+        "successes": rate.successes,
+        "invalid": made["invalid"],
+        "n": rate.n,
+        "ci95": list(rate.ci95),
+        "rate_hz": made["rate_hz"],
+        "late_ticks_share": made["late_ticks_share"],
+        "clamps": made["clamps"],
+        "stages": made["stage_counts"],
+        "differences": list(made["differences"]),
+    }
+    line = f"policy {rate}" if rate.n else "no rollout of the policy could be judged"
+    if made["invalid"]:
+        line += f", {made['invalid']} invalid ({made['rollouts'][-1]['reason']})"
+    line += f"; {made['rate_hz']:.2f} Hz, {100 * made['late_ticks_share']:.2f} % of ticks late"
+    twin: dict[str, Any] = {"successes": 0, "n": 0}
+    if proof is not None:
+        asked = len(proof["rollouts"])
+        proven = proof["successes"] >= PROOF_SHARE * asked and not proof["clamps"]
+        twin = {key: proof[key] for key in ("successes", "n", "invalid", "clamps", "rate_hz", "late_ticks_share")}
+        twin["proven"] = proven
+        verdict = "the twin is proven" if proven else "THE TWIN IS NOT PROVEN, read the policy's rate with care"
+        line = f"demonstrator {proof['successes']} of {asked} ({verdict}); {line}"
+    return {"line": line, "twin_demonstrator": twin, "deploy": deployed}
 
 
 def report(
     config: Sim2RealConfig, folder: Path, result: dict[str, Any], seconds: dict[str, float], started: float, bar: Bar
 ) -> dict[str, Any]:
-    """`result.json` with the times, and `report.html`."""
-    raise NotImplementedError
+    """`result.json` with the times, and `report.html`. `started` is this process's monotonic start of the run."""
+    from robocoach.pipelines import poses
+    from robocoach.pipelines.report import page
+
+    if config.deploy.robot == "twin" and (folder / "poses" / "genesis.png").is_file():
+        poses.twin(config.task, _pose_seed(config), folder / "poses" / "twin.png")
+    wall_s = max(time.monotonic() - started, sum(seconds.values()))
+    times = {"wall_s": round(wall_s, 1), "stages": {name: round(spent, 1) for name, spent in seconds.items()}}
+    full = {**times, **result}
+    write_atomically(folder / "report.html", page(full, folder))
+    write_atomically(folder / "result.json", json.dumps(full, indent=1) + "\n")
+    return {"wall_s": times["wall_s"]}
+
+
+def _pose_seed(config: Sim2RealConfig) -> int:
+    return splits.seeds("twin", config.seed, 1)[0]
