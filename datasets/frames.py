@@ -104,7 +104,9 @@ def _open_images(
                 _decode_into(path, videos, frames, px, progress)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UserError(f"cannot write the decoded frames to {cache} ({reason}); make room, then resume") from error
+        raise UserError(
+            f"cannot write the decoded frames to {cache} ({reason}); make room or make it writable, then resume"
+        ) from error
     images = np.load(path, mmap_mode="r")
     if images.shape != (frames, px, px, 3):
         raise UserError(f"{path} does not belong to this dataset ({images.shape}); delete it, then resume")

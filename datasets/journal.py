@@ -84,7 +84,7 @@ class Journal:
         final = self._path(index)
         try:
             with self._in_flight(index) as folder:
-                (folder / VIDEO_FILE).write_bytes(video.encode(episode.images))
+                video.encode(episode.images, folder / VIDEO_FILE)
                 _write_numbers(folder / NUMBERS_FILE, episode)
                 (folder / EPISODE_FILE).write_text(json.dumps(_description(episode), indent=1) + "\n")
                 for path in (*folder.iterdir(), folder):

@@ -20,10 +20,10 @@ CODEC_OPTIONS = {"crf": "18", "preset": "ultrafast", "bf": "0", "sc_threshold": 
 KEY_FRAME_EVERY = 5
 
 
-def encode(images: np.ndarray) -> bytes:
-    """uint8 (T, H, W, 3) RGB images as an mp4 at the contract's rate; the same images give the same bytes.
+def encode(images: np.ndarray, path: Path) -> None:
+    """Writes uint8 (T, H, W, 3) RGB images as an mp4 at the contract's rate; the same images give the same bytes.
 
-    In memory, so that a full disk is met by whoever writes the file and not swallowed by the muxer.
+    Encoded in memory first, so that a full disk raises OSError here and is not swallowed by the muxer.
     """
     import av
 
@@ -37,7 +37,7 @@ def encode(images: np.ndarray) -> bytes:
         for image in images:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode(None))
-    return file.getvalue()
+    path.write_bytes(file.getvalue())
 
 
 def decode(path: Path, px: int | None = None) -> Iterator[np.ndarray]:

@@ -39,7 +39,7 @@ def write_droid(folder, number, states=31, gripper=0.0, texts=("tidy up",), imag
     wrist = folder / f"videos/train/{number}/2.mp4"
     wrist.parent.mkdir(parents=True, exist_ok=True)
     frames = np.full((count, 192, 320, 3), 20, np.uint8) + (10 * np.arange(count, dtype=np.uint8))[:, None, None, None]
-    wrist.write_bytes(video.encode(frames))
+    video.encode(frames, wrist)
     return wrist
 
 
