@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from robocoach.configs.models import TrainConfig
 from robocoach.datasets.mixture import Mixture
 from robocoach.policies import synthetic

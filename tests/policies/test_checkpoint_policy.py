@@ -7,6 +7,7 @@ import pytest
 import torch
 from lerobot.configs import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
 from robocoach.datasets.contract import IMAGE_KEY, STATE_KEY
 from robocoach.policies import synthetic
 from robocoach.policies.checkpoint import load_policy

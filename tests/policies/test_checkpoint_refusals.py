@@ -7,12 +7,13 @@ import json
 import pytest
 import torch
 from lerobot.policies.factory import get_policy_class
+from safetensors.torch import load_file, save_file
+
 from robocoach.configs.errors import UserError
 from robocoach.datasets.contract import Contract, Meaning
 from robocoach.policies import synthetic
 from robocoach.policies.checkpoint import load_policy, verify
 from robocoach.policies.files import MANIFEST_FILE, write_manifest
-from safetensors.torch import load_file, save_file
 
 WEIGHTS = "model.safetensors"
 
