@@ -47,7 +47,7 @@ class TrainConfig(Section):
     """Finetuning."""
 
     policy: Literal["pi05_nano", "pi05"] = setting("pi05_nano", "policy type")
-    pi05_base: str = setting("lerobot/pi05_base", "weights that policy pi05 starts from: a folder, or a cached hub name")
+    pi05_base: str = setting("lerobot/pi05_base", "weights that pi05 starts from: a folder, or a cached hub name")
     minutes: float = setting(12.0, "wall-clock deadline", unit="min", ge=0.05, le=100_000)
     steps: int = setting(1_000_000, "optimizer steps at most", tunable=True, ge=1, le=100_000_000)
     batch_size: int = setting(64, "samples a step", tunable=True, ge=1, le=65_536)

@@ -39,6 +39,18 @@ class Batch:
     source: np.ndarray
     instruction: np.ndarray
 
+    def first(self, count: int) -> Batch:
+        """The first `count` samples."""
+        return Batch(
+            images=self.images[:count],
+            states=self.states[:count],
+            actions=self.actions[:count],
+            privileged=None if self.privileged is None else self.privileged[:count],
+            known=self.known[:count],
+            source=self.source[:count],
+            instruction=self.instruction[:count],
+        )
+
 
 def privileged_size(sources: tuple[FrameSource, ...]) -> int:
     """Numbers in `privileged` (0: no source has any). Raises UserError when sources disagree."""

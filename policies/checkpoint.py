@@ -107,8 +107,8 @@ def load_policy(folder: Path, device: str = "cpu", threads: int | None = None) -
     # LeRobot's own loader of pi05 would print a problem and go on with random weights.
     policy = get_policy_class(kind)(config)
     load_weights(policy, folder)
-    overrides = {"preprocessor_overrides": {"device_processor": {"device": device}}}
-    before, after = make_pre_post_processors(config, str(folder), **overrides)
+    moved = {"device_processor": {"device": device}}
+    before, after = make_pre_post_processors(config, str(folder), preprocessor_overrides=moved)
     return _LeRobotPolicy(Contract.load(folder), policy, before, after, manifest)
 
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from robocoach.configs.errors import UserError
@@ -26,7 +26,7 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def no_space_is_a_user_error(path: Path) -> Iterator[None]:
+def no_space_is_a_user_error(path: Path) -> Generator[None]:
     """Turns a full disk or a folder that cannot be written into one line with the mend."""
     try:
         yield
@@ -37,7 +37,7 @@ def no_space_is_a_user_error(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing_folder(target: Path) -> Iterator[Path]:
+def replacing_folder(target: Path) -> Generator[Path]:
     """Yields an empty folder beside `target` that takes its place, with a manifest of hashes, when the block ends well.
 
     A kill at any moment leaves the old folder or the new one; in the instant between two renames the old one waits
@@ -65,7 +65,7 @@ def replacing_folder(target: Path) -> Iterator[Path]:
 
 
 def recover_folder(target: Path) -> None:
-    """Brings back what a kill between the two renames of `replacing_folder` left, and clears what it no longer needs."""
+    """Brings back what a kill between the two renames of `replacing_folder` left, or clears what is done with."""
     old = target.with_name(f".{target.name}.old")
     if old.exists() and not target.exists():
         old.rename(target)

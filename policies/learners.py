@@ -16,7 +16,7 @@ from robocoach.policies.batches import Batch, Batches
 class Learner(Protocol):
     """A policy in training."""
 
-    policy: torch.nn.Module
+    policy: Any
     """Its forward takes `tensors(...)` and returns the loss and a dict of its parts (names end in `_loss`)."""
     notes: list[str]
     """What the log should say about how it was built."""

@@ -92,7 +92,7 @@ class NanoLearner:
     @torch.no_grad()
     def errors(self, policy: PI05NanoPolicy, batch: Batch) -> dict[str, float]:
         """Mean error of sampled actions over the executed steps [rad], [m], on the first kept-apart frames."""
-        few = Batch(**{name: None if value is None else value[:ERROR_FRAMES] for name, value in vars(batch).items()})
+        few = batch.first(ERROR_FRAMES)
         noise = torch.randn(
             (len(few.states), self.cfg.chunk_size, ACTION_DIM), generator=torch.Generator().manual_seed(0)
         )
@@ -104,9 +104,8 @@ class NanoLearner:
             "validation_gripper_error_m": float(error[7]),
         }
         if PRIVILEGED in prepared and bool(prepared[PRIVILEGED_KNOWN].any()):
-            known = prepared[PRIVILEGED_KNOWN]
-            wrong = (policy.predict_poses(prepared) - prepared[PRIVILEGED])[known].abs().mean(0)
-            found["validation_pose_error"] = float(wrong.mean())
+            wrong = policy.predict_poses(prepared) - prepared[PRIVILEGED]
+            found["validation_pose_error"] = float(wrong[prepared[PRIVILEGED_KNOWN]].abs().mean())
         return found
 
     def save(self, policy: PI05NanoPolicy, folder: Path) -> None:

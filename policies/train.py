@@ -18,7 +18,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -238,7 +238,7 @@ class _Run:
         return self._pool.submit(draw)
 
     def _validate(self, fraction: float) -> None:
-        """When it is due: loss of the averaged weights on the frames kept apart; the lowest so far is kept as `best`."""
+        """When it is due: the averaged weights' loss on the frames kept apart; the lowest so far is kept as `best`."""
         state, mark = self.state, int(fraction * VALIDATIONS)
         early = state["step"] < state["validated_step"] + VALIDATION_GAP and fraction < 1
         if mark <= state["validated"] or early:
@@ -411,7 +411,7 @@ def _finite(value: float) -> float | None:
 
 
 @contextmanager
-def _interrupts() -> Iterator[list[int]]:
+def _interrupts() -> Generator[list[int]]:
     """A list that SIGINT and SIGTERM append to while the block runs, so that they take effect between steps."""
     seen: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 METRICS_FILE, LOG_FILE = "metrics.jsonl", "log.txt"
 
@@ -13,7 +13,15 @@ METRICS_FILE, LOG_FILE = "metrics.jsonl", "log.txt"
 class TrainingLog:
     """Appends to the files of one training. With `enabled` False (processes other than the first) it does nothing."""
 
-    def __init__(self, folder: Path, *, wandb_mode: str, name: str, settings: dict[str, Any], enabled: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        wandb_mode: Literal["disabled", "offline"],
+        name: str,
+        settings: dict[str, Any],
+        enabled: bool,
+    ) -> None:
         self._folder, self._enabled, self._wandb = folder, enabled, None
         if enabled and wandb_mode != "disabled":
             import wandb

@@ -48,6 +48,10 @@ class PI05NanoConfig(PI05Config):
     stem_blocks: tuple[int, int] = (1, 2)
     """Residual blocks at those two resolutions."""
     image_tokens: int = 16
+    attention_sharpness: float = 1.0
+    """Spread of the attention maps' logits at the start."""
+    layout_channels: int = 0
+    """Channels of the feature map that reach the pose head cell by cell; 0 leaves it to the attention."""
     prefix_width: int = 192
     prefix_mlp: int = 384
     expert_width: int = 128

@@ -36,7 +36,7 @@ from transformers import DynamicCache
 from robocoach.configs.errors import UserError
 from robocoach.policies.lerobot.configuration_pi05_nano import PI05NanoConfig
 from robocoach.policies.lerobot.towers import NanoTowers
-from robocoach.policies.lerobot.vision import MOMENTS, resize_area
+from robocoach.policies.lerobot.vision import LOOK, MOMENTS, resize_area
 from robocoach.policies.strict import load_weights
 
 PRIVILEGED = "privileged"
@@ -66,8 +66,9 @@ class PI05NanoPytorch(PI05Pytorch):
         self.state_proj = nn.Linear(config.max_state_dim, config.prefix_width)
         self.unknown_state = nn.Parameter(torch.zeros(config.max_state_dim))
         if config.privileged_dim:
-            seen = config.image_tokens * (MOMENTS + 16) + config.max_state_dim * config.auxiliary_uses_state
-            self.pose_features = nn.Linear(config.stem_channels[1], 16)
+            cells = (config.image_px // 8) ** 2
+            seen = config.image_tokens * (MOMENTS + LOOK) + cells * config.layout_channels
+            seen += config.max_state_dim * config.auxiliary_uses_state
             self.pose_head = nn.Sequential(
                 nn.Linear(seen, config.auxiliary_hidden),
                 nn.SiLU(),
@@ -83,7 +84,7 @@ class PI05NanoPytorch(PI05Pytorch):
         tokens, poses = [seen.tokens], None
         if self.config.privileged_dim:
             with torch.autocast(pixels.device.type, enabled=False):  # millimetres do not survive bfloat16
-                parts = [seen.geometry, self.pose_features(seen.features.float()).flatten(1)]
+                parts = [seen.geometry, seen.features.float(), seen.layout.float()]
                 if self.config.auxiliary_uses_state:
                     parts.append(state)
                 poses = self.pose_head(torch.cat(parts, dim=1))
@@ -114,13 +115,15 @@ class PI05NanoPytorch(PI05Pytorch):
         embs, pad_masks, _ = self._with_instruction(seen, img_masks[0], tokens, masks)
         _, cache = self.paligemma_with_expert.forward(
             attention_mask=_additive(pad_masks),
-            position_ids=torch.cumsum(pad_masks, dim=1) - 1,
-            inputs_embeds=[embs, None],
+            position_ids=torch.cumsum(pad_masks, dim=1) - 1,  # ty: ignore[invalid-argument-type]
+            inputs_embeds=[embs, None],  # ty: ignore[invalid-argument-type]
             use_cache=True,
         )
         return cache, pad_masks, poses
 
-    def forward(self, images, img_masks, tokens, masks, actions, noise, time) -> tuple[Tensor, Tensor | None]:
+    def forward(  # ty: ignore[incompatible-method-override]
+        self, images, img_masks, tokens, masks, actions, noise, time
+    ) -> tuple[Tensor, Tensor | None]:
         """Squared velocity errors (B * S, chunk, 8) and predicted poses (B, P) or None.
 
         actions (B, chunk, 8) normalised; noise (B * S, chunk, 8) and time (B * S,) with S draws for each image, the
@@ -149,8 +152,15 @@ def _additive(pad_masks: Tensor) -> Tensor:
 class PI05NanoPolicy(PI05Policy):
     """LeRobot policy `pi05_nano`: strict loading, normalisation in the weights file, absolute actions out."""
 
-    config_class = PI05NanoConfig
-    name = "pi05_nano"
+    config_class = PI05NanoConfig  # ty: ignore[invalid-assignment]
+    name = "pi05_nano"  # ty: ignore[invalid-assignment]
+    model: PI05NanoPytorch
+    state_low: Tensor
+    state_high: Tensor
+    action_mean: Tensor
+    action_std: Tensor
+    privileged_mean: Tensor
+    privileged_std: Tensor
 
     def __init__(self, config: PI05NanoConfig, **kwargs: Any) -> None:
         PreTrainedPolicy.__init__(self, config)
@@ -169,7 +179,7 @@ class PI05NanoPolicy(PI05Policy):
             action_names=config.action_feature_names,
         )
         relative = step._build_mask(dims) if config.use_relative_actions else [False] * dims
-        self._relative = [float(flag) for flag in relative]
+        self._relative = relative
         self.model.to(config.device)
         self.reset()
 
@@ -252,7 +262,9 @@ class PI05NanoPolicy(PI05Policy):
         return (loss if reduction == "none" else loss.mean()), parts
 
     @torch.no_grad()
-    def predict_action_chunk(self, batch: dict[str, Tensor], noise: Tensor | None = None, **kwargs: Any) -> Tensor:
+    def predict_action_chunk(  # ty: ignore[incompatible-method-override]
+        self, batch: dict[str, Tensor], noise: Tensor | None = None, **kwargs: Any
+    ) -> Tensor:
         """Absolute actions (B, chunk, 8): joints [rad], gripper width [m]."""
         self.eval()
         observations, image_mask, tokens, masks = self._observations(batch)
@@ -264,8 +276,9 @@ class PI05NanoPolicy(PI05Policy):
         return self.absolute_actions(normalised, batch[OBS_STATE].to(normalised.device))
 
     @torch.no_grad()
-    def predict_poses(self, batch: dict[str, Tensor]) -> Tensor | None:
-        """The object poses the policy sees, in the units of `privileged` (B, P); None without such a head."""
+    def predict_poses(self, batch: dict[str, Tensor]) -> Tensor:
+        """The object poses the policy sees, in the units of `privileged` (B, P). Needs `privileged_dim`."""
         observations, *_ = self._observations(batch)
         _, poses = self.model.embed_observation(*observations)
-        return None if poses is None else poses * self.privileged_std + self.privileged_mean
+        assert poses is not None, "privileged_dim is 0"
+        return poses * self.privileged_std + self.privileged_mean

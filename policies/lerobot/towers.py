@@ -7,6 +7,8 @@ kernels that compute the same function with fewer passes over memory: the norm, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from lerobot.policies.pi05.modeling_pi05 import PaliGemmaWithExpertModel
@@ -30,7 +32,7 @@ class FusedNorm(PiGemmaRMSNorm):
         return torch.addcmul(shift, F.rms_norm(x, (self.dim,), None, self.eps), 1 + scale), gate
 
 
-def _rotate(x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
+def _rotate(x: Tensor, position_embeddings: Any) -> Tensor:
     """Rotary embedding of x (B, T, H, d); LeRobot's cosines and sines (B or 1, T, d) repeat themselves after d/2."""
     half = x.shape[-1] // 2
     cos, sin = (part[:, :, None, :half] for part in position_embeddings)
@@ -45,14 +47,14 @@ class FoldedAttention(GemmaAttention):
     the prefix, action tokens see everything), so that it is read from its first query row.
     """
 
-    def forward(
+    def forward(  # ty: ignore[incompatible-method-override]
         self,
         hidden_states: Tensor,
-        position_embeddings: tuple[Tensor, Tensor] | None = None,
-        attention_mask: Tensor | None = None,
-        past_key_values=None,
-        **kwargs,
-    ) -> tuple[Tensor, None]:
+        position_embeddings: Any = None,
+        attention_mask: Any = None,
+        past_key_values: Any = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
         """hidden_states (B, T, width), attention_mask additive (B, 1, T, S) → (B, T, width)."""
         batch, length, _ = hidden_states.shape
         query = _rotate(self.q_proj(hidden_states).view(batch, length, -1, self.head_dim), position_embeddings)
@@ -66,7 +68,7 @@ class FoldedAttention(GemmaAttention):
         return self.o_proj(torch.bmm(weights, value[:, 0]).view(batch, length, -1)), None
 
 
-def _keys_and_values(attention: nn.Module, hidden_states: Tensor, position_embeddings) -> tuple[Tensor, Tensor]:
+def _keys_and_values(attention: Any, hidden_states: Tensor, position_embeddings: Any) -> tuple[Tensor, Tensor]:
     """Keys and values (B, 1, T, d) of the one key-value head."""
     key = _rotate(attention.k_proj(hidden_states).unsqueeze(2), position_embeddings)
     return key.transpose(1, 2), attention.v_proj(hidden_states).unsqueeze(1)
@@ -75,13 +77,15 @@ def _keys_and_values(attention: nn.Module, hidden_states: Tensor, position_embed
 class KeyValueLayer(nn.Module):
     """Last layer of the prefix tower: only its keys and values are ever read, so it computes nothing else."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer: Any) -> None:
         super().__init__()
         self.input_layernorm = layer.input_layernorm
         self.self_attn = _Holder(k_proj=layer.self_attn.k_proj, v_proj=layer.self_attn.v_proj)
         self.layer_idx = layer.self_attn.layer_idx
 
-    def forward(self, hidden_states: Tensor, position_embeddings=None, past_key_values=None, **kwargs) -> Tensor:
+    def forward(
+        self, hidden_states: Tensor, position_embeddings: Any = None, past_key_values: Any = None, **kwargs: Any
+    ) -> Tensor:
         """Adds this layer's keys and values to the cache and returns its input."""
         normed, _ = self.input_layernorm(hidden_states)
         past_key_values.update(*_keys_and_values(self.self_attn, normed, position_embeddings), self.layer_idx)
@@ -98,28 +102,29 @@ class _Unread(nn.Module):
 def _gemma(config: PI05NanoConfig, width: int, mlp: int, *, adarms: bool) -> PiGemmaModel:
     """A PiGemma decoder with the fast kernels put in."""
     cond_dim = width if adarms else None
-    gemma = GemmaConfig(
-        hidden_size=width,
-        intermediate_size=mlp,
-        num_hidden_layers=config.depth,
-        num_attention_heads=config.heads,
-        num_key_value_heads=1,
-        head_dim=config.head_dim,
-        vocab_size=8,
-        pad_token_id=0,
-        hidden_act=config.hidden_activation,
-        max_position_embeddings=512,
-        use_adarms=adarms,
-        adarms_cond_dim=cond_dim,
-        attn_implementation="eager",
-    )
+    sizes: dict[str, Any] = {
+        "hidden_size": width,
+        "intermediate_size": mlp,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": 1,
+        "head_dim": config.head_dim,
+        "vocab_size": 8,
+        "pad_token_id": 0,
+        "hidden_act": config.hidden_activation,
+        "max_position_embeddings": 512,
+        "use_adarms": adarms,
+        "adarms_cond_dim": cond_dim,
+        "attn_implementation": "eager",
+    }
+    gemma = GemmaConfig(**sizes)
     model = PiGemmaModel(gemma)
     for index, layer in enumerate(model.layers):
         layer.self_attn = FoldedAttention(gemma, index)
         layer.input_layernorm = FusedNorm(width, gemma.rms_norm_eps, cond_dim)
         layer.post_attention_layernorm = FusedNorm(width, gemma.rms_norm_eps, cond_dim)
     model.norm = FusedNorm(width, gemma.rms_norm_eps, cond_dim)
-    model.embed_tokens = None
+    model.embed_tokens = None  # ty: ignore[invalid-assignment]
     return model
 
 
@@ -146,10 +151,12 @@ class NanoTowers(PaliGemmaWithExpertModel):
             config.image_tokens,
             config.prefix_width,
             config.image_px,
+            config.layout_channels,
+            config.attention_sharpness,
         )
         language_model = _gemma(config, config.prefix_width, config.prefix_mlp, adarms=False)
         language_model.layers[-1] = KeyValueLayer(language_model.layers[-1])
-        language_model.norm = _Unread()
+        language_model.norm = _Unread()  # ty: ignore[invalid-assignment]
         self.paligemma = _Holder(model=_Holder(language_model=language_model))
         self.gemma_expert = _Holder(model=_gemma(config, config.expert_width, config.expert_mlp, adarms=True))
         self.words = nn.Embedding(config.vocabulary_size, config.prefix_width)

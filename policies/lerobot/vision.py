@@ -16,6 +16,10 @@ MOMENTS = 5
 """Of each attention map: mean x, mean y, and the second central moments xx, yy, xy (in units of the half side)."""
 
 
+LOOK = 16
+"""Numbers that a token's attended features are reduced to for the object poses."""
+
+
 class Seen(NamedTuple):
     """What the stem found in an image."""
 
@@ -24,7 +28,9 @@ class Seen(NamedTuple):
     geometry: Tensor
     """float32 (B, K * MOMENTS): where each token looked, and how wide."""
     features: Tensor
-    """(B, K, channels): what it saw there."""
+    """(B, K * LOOK): what it saw there, in short."""
+    layout: Tensor
+    """(B, HW * layout channels): the whole map, thinned out; a coarse picture of what is where."""
 
 
 class ChannelNorm(nn.Module):
@@ -72,7 +78,15 @@ class ImageStem(nn.Module):
     """Image to tokens. The feature map has an eighth of the image's side (12x12 for 96 px)."""
 
     def __init__(
-        self, stem: str, channels: tuple[int, int], blocks: tuple[int, int], tokens: int, width: int, image_px: int
+        self,
+        stem: str,
+        channels: tuple[int, int],
+        blocks: tuple[int, int],
+        tokens: int,
+        width: int,
+        image_px: int,
+        layout_channels: int,
+        sharpness: float,
     ) -> None:
         super().__init__()
         if stem not in STEMS:
@@ -88,6 +102,10 @@ class ImageStem(nn.Module):
             nn.ReLU(),
         )
         self.attention = nn.Conv2d(eighth, tokens, 1)
+        # Maps that begin nearly flat learn slowly where to look.
+        nn.init.normal_(self.attention.weight, std=sharpness / eighth**0.5)
+        self.look = nn.Linear(eighth, LOOK)
+        self.layout = nn.Conv2d(eighth, layout_channels, 1) if layout_channels else None
         self.from_features = nn.Linear(eighth, width)
         self.from_geometry = nn.Linear(MOMENTS, width)
         self.slot = nn.Parameter(torch.randn(tokens, width) * 0.02)
@@ -95,6 +113,7 @@ class ImageStem(nn.Module):
         axis = torch.linspace(-1, 1, side)
         y, x = torch.meshgrid(axis, axis, indexing="ij")
         grid = torch.stack([x, y, x * x, y * y, x * y], dim=-1).reshape(side * side, MOMENTS)
+        self.grid: Tensor
         self.register_buffer("grid", grid, persistent=False)
 
     def forward(self, pixels: Tensor) -> Seen:
@@ -112,11 +131,12 @@ class ImageStem(nn.Module):
             positions = self.from_geometry(geometry)
         attended = torch.bmm(weights.to(values.dtype), values)  # (B, K, C)
         tokens = self.from_features(attended) + positions + self.slot
-        return Seen(tokens, geometry.flatten(1), attended)
+        layout = features.new_zeros(len(pixels), 0) if self.layout is None else self.layout(features).flatten(1)
+        return Seen(tokens, geometry.flatten(1), self.look(attended).flatten(1), layout)
 
 
 def area_matrix(source: int, target: int) -> Tensor:
-    """(target, source) matrix of area averaging along one axis, with exact fractional coverage (as OpenCV's INTER_AREA).
+    """(target, source) matrix of area averaging along one axis, with fractional coverage as OpenCV's INTER_AREA has it.
 
     The rows sum to one. `F.interpolate(mode="area")` rounds the windows to whole pixels instead, which moves edges
     by up to half a pixel when the ratio is not a whole number (224 → 96).

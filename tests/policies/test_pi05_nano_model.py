@@ -103,7 +103,9 @@ def test_every_target_pixel_is_an_average():
 
 def test_a_token_says_where_it_looks():
     torch.manual_seed(0)
-    stem = ImageStem("one_convolution", (8, 8), (0, 1), tokens=1, width=16, image_px=96)
+    stem = ImageStem(
+        "one_convolution", (8, 8), (0, 1), tokens=1, width=16, image_px=96, layout_channels=0, sharpness=1.0
+    )
     image = torch.zeros(1, 3, 96, 96)
 
     def looks(row: int, column: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What a training leaves: the better of its checkpoints, its numbers, and a stop at the first value that is not finite."""
+"""What a training leaves: checkpoints, numbers, and a stop at the first value that is not finite."""
 
 from __future__ import annotations
 
