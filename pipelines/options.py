@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from robocoach.configs.errors import UserError
-from robocoach.configs.fields import FieldSpec, fields, nearest
+
+if TYPE_CHECKING:
+    from robocoach.configs.fields import FieldSpec
 
 SHORTCUTS = {
     "train.minutes": "--minutes",
@@ -92,6 +94,8 @@ def parser(
         else:
             made.add_argument(extra.flag, action="store_true", help=extra.help)
     destinations: dict[str, tuple[str, str]] = {}
+    if sections:  # pydantic costs a quarter of a second, which verbs without settings need not pay
+        from robocoach.configs.fields import fields
     for section in sections:
         group = made.add_argument_group(section.split(".")[0] or "run") if section not in fields() else made
         for key, spec in fields().items():
@@ -118,6 +122,8 @@ def parse(made: argparse.ArgumentParser, destinations: dict[str, tuple[str, str]
         word = unknown[0].split("=")[0]
         if not word.startswith("-"):
             raise UserError(f"{made.prog}: {word!r} is not an option; write options as --name value")
+        from robocoach.configs.fields import nearest
+
         raise UserError(f"{made.prog}: unknown option {word}; the nearest valid one is {nearest(word, valid)}")
     parsed = Parsed()
     for name, value in vars(namespace).items():
