@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class RolloutEvidence:
     stage: int
     """Number of stages reached in order; 0 none."""
     ticks: int
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """What the task's judge measured, by name with unit (`grasp_side_m`)."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ class Evidence:
             for index, name in enumerate(self.stages)
         }
 
+    def median_of_failures(self, measure: str) -> float | None:
+        """Median of a measure over the failed rollouts that have it; None when none has."""
+        values = [one.measures[measure] for one in self.rollouts if not one.success and measure in one.measures]
+        return statistics.median(values) if values else None
+
     def losses(self) -> list[float]:
         """The losses in the order of the steps."""
         return [point.loss for point in self.curve]
@@ -95,9 +103,13 @@ def rollout_from(raw: Mapping[str, Any], path: Path) -> RolloutEvidence:
     """A rollout's JSON, reduced to what rules need; raises UserError when it is not one."""
     try:
         return RolloutEvidence(
-            seed=int(raw["seed"]), success=bool(raw["success"]), stage=int(raw["stage"]), ticks=int(raw["ticks"])
+            seed=int(raw["seed"]),
+            success=bool(raw["success"]),
+            stage=int(raw["stage"]),
+            ticks=int(raw["ticks"]),
+            measures={str(name): float(value) for name, value in raw.get("measures", {}).items()},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is no rollout ({error!r} is missing or wrong); delete it and run again") from None
 
 

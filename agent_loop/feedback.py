@@ -24,10 +24,7 @@ def feedback(evidence: Evidence, attempt: int, instruction: str) -> str:
     ]
     reached, stuck = evidence.reached(), evidence.stuck()
     lines += [f"| {name} | {reached[name]} of {rate.n} | {stuck[name]} |" for name in evidence.stages]
-    lines += ["", "| seed | verdict | last stage | ticks of 0.1 s |", "| --- | --- | --- | --- |"]
-    for rollout in evidence.rollouts:
-        last = evidence.stages[rollout.stage - 1] if rollout.stage else "none"
-        lines.append(f"| {rollout.seed} | {'success' if rollout.success else 'failure'} | {last} | {rollout.ticks} |")
+    lines += ["", *_rollouts(evidence)]
     lines += ["", "## Training", "", f"Ended by: {evidence.stopped}."]
     if evidence.curve:
         lines += ["", "| step | loss | time [s] |", "| --- | --- | --- |"]
@@ -42,6 +39,19 @@ def feedback(evidence: Evidence, attempt: int, instruction: str) -> str:
     if evidence.log_tail:
         lines += ["", "## End of the log", "", "```", *evidence.log_tail[-20:], "```"]
     return "\n".join(lines) + "\n"
+
+
+def _rollouts(evidence: Evidence) -> list[str]:
+    """One row a rollout, with what the task's judge measured."""
+    measures = list(dict.fromkeys(name for rollout in evidence.rollouts for name in rollout.measures))
+    columns = ["seed", "verdict", "last stage", "ticks of 0.1 s", *measures]
+    rows = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+    for rollout in evidence.rollouts:
+        last = evidence.stages[rollout.stage - 1] if rollout.stage else "none"
+        verdict = "success" if rollout.success else "failure"
+        values = [f"{rollout.measures[name]:.3f}" if name in rollout.measures else "" for name in measures]
+        rows.append(f"| {' | '.join([str(rollout.seed), verdict, last, str(rollout.ticks), *values])} |")
+    return rows
 
 
 def _loss(loss: float) -> str:

@@ -118,8 +118,9 @@ def _not_lifted(evidence: Evidence) -> Finding | None:
     if not count:
         return None
     executed = evidence.settings["train.executed_steps"]
-    numbers = {"reached_not_lifted": count, "rollouts": len(evidence.rollouts)}
+    numbers: dict[str, Any] = {"reached_not_lifted": count, "rollouts": len(evidence.rollouts)}
     cause = f"{count} of {len(evidence.rollouts)} train-seed rollouts reached the object and did not lift it"
+    cause += _miss(evidence, "grasp_side_m", "the hand closed {} mm beside it in the median", numbers)
     if executed > FINEST_EXECUTED_STEPS:
         finer = max(FINEST_EXECUTED_STEPS, executed // 2)
         return Finding(
@@ -134,8 +135,19 @@ def _not_placed(evidence: Evidence) -> Finding | None:
     count = _stuck_at(evidence, ("place", "release"))
     if not count:
         return None
+    numbers: dict[str, Any] = {"lifted_not_placed": count, "rollouts": len(evidence.rollouts)}
     cause = f"{count} of {len(evidence.rollouts)} train-seed rollouts lifted the object and did not leave it in place"
-    return _corrective(evidence, cause, count, {"lifted_not_placed": count, "rollouts": len(evidence.rollouts)})
+    cause += _miss(evidence, "end_side_m", "it ended {} mm beside its goal in the median", numbers)
+    return _corrective(evidence, cause, count, numbers)
+
+
+def _miss(evidence: Evidence, measure: str, words: str, numbers: dict[str, Any]) -> str:
+    """How far failures missed, in words, where the task's judge measured it; also put into the numbers."""
+    median_m = evidence.median_of_failures(measure)
+    if median_m is None:
+        return ""
+    numbers[f"median_{measure}"] = round(median_m, 4)
+    return f" ({words.format(round(1000 * median_m))})"
 
 
 def _corrective(evidence: Evidence, cause: str, failures: int, numbers: dict[str, Any]) -> Finding:

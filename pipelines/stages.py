@@ -65,7 +65,7 @@ def check_settings(config: Sim2RealConfig) -> None:
     check_model(config.deploy.robot)
     if config.deploy.robot == "fr3" and not (config.deploy.host and config.deploy.dry_run):
         raise UserError("--robot fr3 needs --host IP and, until motion on hardware is released, --dry-run")
-    if config.deploy.robot == "twin" and config.deploy.host:
+    if config.deploy.robot == "twin" and config.deploy.host and not config.deploy.host.startswith("127."):
         raise UserError(f"--host {config.deploy.host} names an arm but --robot is twin; add --robot fr3 --dry-run")
 
 

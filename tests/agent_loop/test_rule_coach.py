@@ -20,12 +20,13 @@ FLAT = [1.0, 0.5, 0.2, 0.1] + [0.05] * 12
 FALLING = [0.8**index for index in range(16)]
 
 
-def evidence_of(folder, stages_reached, losses=FLAT, stopped="deadline", settings=None):
+def evidence_of(folder, stages_reached, losses=FLAT, stopped="deadline", settings=None, **measures):
     """Writes an attempt's files, stage reached per rollout, and reads them back as a coach does."""
     rollouts = folder / "rollouts" / "train"
     rollouts.mkdir(parents=True)
     for seed, stage in enumerate(stages_reached):
         raw = {"seed": seed, "success": stage == len(STAGES), "stage": stage, "ticks": 100}
+        raw["measures"] = {name: values[seed] for name, values in measures.items()}
         (rollouts / f"{seed}.json").write_text(json.dumps(raw))
     lines = [json.dumps({"step": 100 * i, "loss": loss, "elapsed_s": 10 * i}) for i, loss in enumerate(losses)]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 99')
@@ -67,6 +68,13 @@ def test_fine_execution_already_leads_to_corrective_demonstrations(tmp_path):
     fine = load.flatten(CONFIG.model_dump(), "test") | {"train.executed_steps": 4}
     proposal = propose(evidence_of(tmp_path, [1] * 10, settings=fine), 0)
     assert proposal.change["generate.corrective"] == 60
+
+
+def test_the_miss_that_the_judge_measured_is_quoted(tmp_path):
+    evidence = evidence_of(tmp_path, [1, 1, 2, 5], grasp_side_m=[0.010, 0.014, 0.030, 0.001])
+    proposal = propose(evidence, 0)
+    assert "14 mm" in proposal.rationale and proposal.evidence["median_grasp_side_m"] == 0.014
+    assert "| 0 | failure | reach | 100 | 0.010 |" in feedback(evidence, 0, "stack the cubes.")
 
 
 def test_every_rule_changes_only_what_a_proposal_may_change(tmp_path):

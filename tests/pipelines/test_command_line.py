@@ -33,6 +33,7 @@ def refused(capfd, *arguments):
 def cpu_seconds(*arguments):
     """Processor time of one call, which other work on the machine does not change as it does the wall time."""
     with subprocess.Popen([*PIPELINE, *arguments], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         text = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -97,8 +97,14 @@ def folder(tmp_path):
         frames = rng.integers(0, 255, (10, 224, 224, 3), dtype=np.uint8)
         video.encode(frames, place / f"{seed}-wrist.mp4")
         video.encode(frames[:, :, ::-1], place / f"{seed}-side.mp4")
-        record = {"seed": seed, "success": seed > 0, "stage": 5 if seed else 3, "stages": STAGES, "ticks": 71}
-        record |= {"video": f"{seed}-wrist.mp4", "side_video": f"{seed}-side.mp4"}
+        record = {
+            "seed": seed,
+            "success": seed > 0,
+            "stage": 5 if seed else 3,
+            "ticks": 71,
+            "video": f"{seed}-wrist.mp4",
+            "side_video": f"{seed}-side.mp4",
+        }
         (place / f"{seed}.json").write_text(json.dumps(record))
     return tmp_path
 
