@@ -34,6 +34,7 @@ from robocoach.configs.errors import UserError
 from robocoach.datasets.contract import GripperRule
 from robocoach.robots import fci
 from robocoach.robots.gripper import GripperWorker
+from robocoach.robots.priority import go_first
 
 TICK_S = 0.1
 SERVO_S = 0.02
@@ -203,6 +204,7 @@ class FrankaArm:
             raise ArmFault(self._fault)
 
     def _run_servo(self) -> None:
+        go_first()  # franky's own 1 kHz thread is started from here, and inherits it
         due = time.monotonic()
         while not self._done.is_set():
             if self._fault is None:

@@ -16,7 +16,10 @@ import numpy as np
 
 from robocoach.datasets.contract import IMAGE_SIZE
 from robocoach.robots.camera import Frame
+from robocoach.robots.priority import go_first
 
+CAMERA_PRIORITY = -5
+"""After the arm, before everything else."""
 HEADER = struct.Struct("<d")
 
 
@@ -52,6 +55,7 @@ def render(requests: Connection, memory: Any, task_name: str, backend: str) -> N
         camera = mujoco_scene.WristRenderer(model)
         board = StateBoard(memory, model.nq)
         camera.render(data)
+        go_first(CAMERA_PRIORITY)
         requests.send_bytes(b"ready")
         while True:
             try:

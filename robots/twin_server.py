@@ -7,10 +7,8 @@ shared memory (`StateBoard`), so that reading it costs this process nothing.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -21,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robocoach.robots.priority import go_first
+
 if TYPE_CHECKING:
     from robocoach.sim.task import Task
 
 STEP_S = 0.001
 STEPS_BETWEEN_REQUESTS = 10
-PRIORITY = -10
 LARGEST_BACKLOG_S = 0.2
 """A schedule further behind than this is given up: time is lost, and the clock ratio says so."""
 
@@ -126,8 +125,7 @@ def _run(server: Any, simulator: Any, requests: Connection, board: StateBoard, p
     gc.collect()
     gc.freeze()
     gc.disable()
-    with contextlib.suppress(OSError):  # where the user may: an arm's controller does not wait for other programs
-        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    go_first()  # an arm's controller does not wait for other programs
     steps, due = 0, time.monotonic()
     arm = server.robot_servers[0]
     while True:

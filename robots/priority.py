@@ -1,0 +1,28 @@
+"""Lets the threads that must be on time go first, where the user may; silently does nothing where not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Generator
+
+PRIORITY = -10
+"""Linux niceness of the twin's controller and of the control loop's threads."""
+
+
+def go_first(priority: int = PRIORITY) -> None:
+    """Raises the calling thread; threads that it starts later inherit this."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), priority)
+
+
+@contextlib.contextmanager
+def going_first() -> Generator[None]:
+    """Raises the calling thread for a while."""
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    go_first()
+    try:
+        yield
+    finally:
+        go_first(before)
