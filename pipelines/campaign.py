@@ -58,6 +58,7 @@ class Run:
     def pool(self) -> Any:
         """The simulator processes, started when first asked for and shared by all stages."""
         if self._pool is None:
+            self.console.line("  starting the simulator: half a minute, two the first time on a machine")
             self._pool = self.stages.open_pool(self.config)
         return self._pool
 
