@@ -187,11 +187,14 @@ class FrankaArm:
             raise ArmFault(f"{last}; it did not recover: release the user stop or clear the error in Franka Desk")
 
     def close(self) -> None:
-        """Stops the arm and the threads."""
+        """Stops the arm and the threads, and gives the FCI back."""
+        if self._robot is None:
+            return
         self.stop()
         self._done.set()
         self._servo.join(timeout=2.0)
         self.gripper.close()
+        self._robot = None  # the last reference holds the FCI: without it the next client would find it busy
 
     def _gripper_width(self) -> tuple[float, float]:
         try:

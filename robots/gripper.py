@@ -63,6 +63,7 @@ class GripperWorker:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(timeout=2.0)
+        self._gripper = None
 
     def _read(self) -> None:
         while not self._done.wait(READ_PERIOD_S):

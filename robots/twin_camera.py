@@ -43,6 +43,7 @@ def render(requests: Connection, memory: Any, task_name: str, backend: str) -> N
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["MUJOCO_GL"] = backend
     os.environ["LP_NUM_THREADS"] = "1"  # Mesa's software renderer takes every core otherwise
+    go_first(CAMERA_PRIORITY)  # before OpenGL starts its threads, which inherit it
     import mujoco
 
     from robocoach.robots.twin_server import StateBoard
@@ -55,7 +56,6 @@ def render(requests: Connection, memory: Any, task_name: str, backend: str) -> N
         camera = mujoco_scene.WristRenderer(model)
         board = StateBoard(memory, model.nq)
         camera.render(data)
-        go_first(CAMERA_PRIORITY)
         requests.send_bytes(b"ready")
         while True:
             try:

@@ -183,6 +183,9 @@ def apply(model: mujoco.MjModel, data: mujoco.MjData, scene: Scene) -> None:
 _GAMMA_TABLE = np.round(255 * (np.arange(256) / 255) ** (1 / GAMMA)).astype(np.uint8)
 
 
+_HIDDEN = 5
+
+
 class WristRenderer:
     """Renders the wrist camera of a model; one OpenGL context, to be used from one thread."""
 
@@ -193,6 +196,9 @@ class WristRenderer:
         self._option = mujoco.MjvOption()
         self._option.geomgroup[:] = 0
         self._option.geomgroup[[0, 2]] = 1
+        # The camera never sees the links above the hand, and they are half of a frame's work.
+        above_hand = [model.body(f"{PREFIX}fr3_link{i}").id for i in range(1, 8)]
+        model.geom_group[np.isin(model.geom_bodyid, above_hand)] = _HIDDEN
         self._option.sitegroup[:] = 0
 
     def render(self, data: mujoco.MjData) -> np.ndarray:
