@@ -100,7 +100,7 @@ class SafetyConfig(Section):
     """The envelope every action passes. Never part of a proposal."""
 
     limit_inset_rad: float = setting(0.05, "distance kept from each joint limit", unit="rad", ge=0, le=0.5)
-    max_step_rad: float = setting(0.15, "largest change of a joint command in one tick", unit="rad", gt=0, le=0.25)
+    max_step_rad: float = setting(0.2, "largest change of a joint command in one tick", unit="rad", gt=0, le=0.25)
     max_frame_age_s: float = setting(0.25, "a camera frame older than this stops the arm", unit="s", gt=0, le=1)
     max_state_age_s: float = setting(0.25, "a robot state older than this stops the arm", unit="s", gt=0, le=1)
     max_policy_wait_s: float = setting(0.3, "waiting longer for an action stops the arm", unit="s", gt=0, le=2)

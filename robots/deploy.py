@@ -261,7 +261,7 @@ def _record(
         stage_ticks=tuple(truth.stage_ticks) if truth is not None else (),
         measures={name: round(value, 4) for name, value in truth.judge.measures.items()} if truth is not None else {},
         clock_ratio=None if ratio is None else round(ratio, 4),
-        rate_hz=round((ticks - 1) / (sent[-1] - sent[0]), 3) if ticks > 1 else 10.0,
+        rate_hz=round(float((ticks - 1) / (sent[-1] - sent[0])), 3) if ticks > 1 else 10.0,
         late_ticks=int((lateness > LATE_S).sum()),
         lateness_p50_ms=_ms(lateness, 50),
         lateness_p99_ms=_ms(lateness, 99),

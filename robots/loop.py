@@ -106,7 +106,7 @@ class ControlLoop:
     watcher: Watcher | None = None
     think_ahead: bool = True
     """Ask the policy in a thread, a tick before its chunk ends; without it the policy is asked within the tick, for
-    experts that answer in a millisecond."""
+    experts that answer in a millisecond and do not look at the picture (they get the newest there is)."""
     dry_run: bool = False
     """Everything but sending the command."""
     on_tick: Callable[[int], None] = lambda tick: None
@@ -128,7 +128,7 @@ class ControlLoop:
         return result
 
     def _take_frame(self, moment_s: float) -> Frame | None:
-        return self.camera.newer_than(moment_s, FRAME_WAIT_S)
+        return self.camera.newer_than(moment_s, FRAME_WAIT_S) if self.think_ahead else self.camera.latest()
 
     def _tick_through(self, result: Run, thinker: Thinker) -> None:
         # The first chunk is thought of while the arm still rests, so the schedule starts with an action in hand.
