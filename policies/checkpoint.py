@@ -92,7 +92,9 @@ def load_policy(folder: Path, device: str = "cpu", threads: int | None = None) -
     from lerobot.configs import PreTrainedConfig
     from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 
-    import robocoach.policies.lerobot.configuration_pi05_nano  # noqa: F401  registers the type
+    # Importing them registers the policy type and its processor steps, which a fresh process does not know.
+    import robocoach.policies.lerobot.configuration_pi05_nano
+    import robocoach.policies.lerobot.processor_pi05_nano  # noqa: F401
 
     kind = json.loads((folder / CONFIG_FILE).read_text()).get("type")
     if kind not in POLICY_TYPES:

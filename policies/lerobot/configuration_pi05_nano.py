@@ -43,14 +43,14 @@ class PI05NanoConfig(PI05Config):
     """Side of the image inside the model; frames of any size are area-resized to it [px]."""
     stem: str = "one_convolution"
     """How the image becomes a feature map, see `vision.STEMS`."""
-    stem_channels: tuple[int, int] = (48, 96)
+    stem_channels: tuple[int, int] = (32, 64)
     """Channels at a quarter and at an eighth of the image's side."""
     stem_blocks: tuple[int, int] = (1, 2)
     """Residual blocks at those two resolutions."""
     image_tokens: int = 16
     attention_sharpness: float = 1.0
     """Spread of the attention maps' logits at the start."""
-    layout_channels: int = 0
+    layout_channels: int = 8
     """Channels of the feature map that reach the pose head cell by cell; 0 leaves it to the attention."""
     prefix_width: int = 192
     prefix_mlp: int = 384

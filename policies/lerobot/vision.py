@@ -45,14 +45,15 @@ class ChannelNorm(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + conv(relu(conv(norm(x)))), the second convolution starting at zero."""
+    """x + conv(relu(conv(norm(x)))), the second convolution starting small."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.norm = ChannelNorm(channels)
         self.conv_1 = nn.Conv2d(channels, channels, 3, padding=1)
         self.conv_2 = nn.Conv2d(channels, channels, 3, padding=1)
-        nn.init.zeros_(self.conv_2.weight)
+        with torch.no_grad():
+            self.conv_2.weight.mul_(0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.conv_2(F.relu(self.conv_1(self.norm(x))))
@@ -94,8 +95,9 @@ class ImageStem(nn.Module):
         quarter, eighth = channels
         self.convolutions = nn.Sequential(
             STEMS[stem](quarter),
-            *(Residual(quarter) for _ in range(blocks[0])),
             ChannelNorm(quarter),
+            nn.ReLU(),
+            *(Residual(quarter) for _ in range(blocks[0])),
             nn.Conv2d(quarter, eighth, 3, stride=2, padding=1),
             *(Residual(eighth) for _ in range(blocks[1])),
             ChannelNorm(eighth),

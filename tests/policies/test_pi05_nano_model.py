@@ -76,14 +76,20 @@ def test_padding_of_the_instruction_changes_nothing(model):
 
 
 @pytest.mark.parametrize("conditioned", [True, False])
-def test_the_fused_norm_equals_lerobots(conditioned):
+def test_the_fused_norm_and_its_gradients_equal_lerobots(conditioned):
     theirs = PiGemmaRMSNorm(16, cond_dim=8 if conditioned else None)
     ours = FusedNorm(16, cond_dim=8 if conditioned else None)
     for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter)
     ours.load_state_dict(theirs.state_dict())
-    x, condition = torch.randn(2, 5, 16), torch.randn(2, 8) if conditioned else None
-    for mine, reference in zip(ours(x, condition), theirs(x, condition), strict=True):
+    results = []
+    for norm in (ours, theirs):
+        torch.manual_seed(1)
+        x, condition = torch.randn(2, 5, 16, requires_grad=True), torch.randn(2, 8) if conditioned else None
+        normed, gate = norm(x, condition)
+        (normed * torch.randn_like(normed)).sum().backward()
+        results.append([normed, gate, x.grad, *(parameter.grad for parameter in norm.parameters())])
+    for mine, reference in zip(*results, strict=True):
         assert (mine is None) == (reference is None)
         if mine is not None:
             torch.testing.assert_close(mine, reference)
