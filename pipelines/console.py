@@ -29,11 +29,12 @@ class Bar:
     def __init__(self, console: Console, title: str) -> None:
         self._console = console
         self._title = title
-        self._first: tuple[float, float] | None = None
+        self._initial: float | None = None
+        self._base: tuple[float, float] | None = None
+        """When the first unit was done, and how many then: the time before it built a scene or imported."""
         self._shown_at = time.monotonic()
         self._rich: Any = None
         self._task: Any = None
-        self.last_done = 0.0
 
     def update(
         self,
@@ -47,18 +48,20 @@ class Bar:
     ) -> None:
         """Shows `done` of `total` units, the rate, the time left, and a note.
 
-        Rate and time left are taken since the first call, unless the caller knows them better.
+        Rate and time left are taken since the first unit was done, unless the caller knows them better.
         """
         now = time.monotonic()
-        if self._first is None:
-            self._first = (now, done)
-        self.last_done = done
-        started, offset = self._first
+        if self._initial is None:
+            self._initial = done
+        if self._base is None and done > self._initial:
+            self._base = (now, done)
+        started, offset = self._base or (now, done)
         speed = (done - offset) / (now - started) if now > started else 0.0
         if left_s is None and speed > 0:
             left_s = (total - done) / speed
         left = "?" if left_s is None else clock(left_s)
-        text = f"{_short(done)}/{_short(total)} {unit}  {rate or _rate(speed, unit)}  {left} left"
+        pace = rate or (_rate(speed, unit) if speed else "")
+        text = f"{_short(done)}/{_short(total)} {unit}  {pace}  {left} left"
         if note:
             text += f"  {note}"
         if self._console.is_terminal:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,15 +36,14 @@ def twin(task_name: str, seed: int, path: Path) -> bool:
 def _mujoco(task_name: str, seed: int, path: str) -> None:
     from robocoach.sim import mujoco_scene
 
-    mujoco_scene.choose_gl()
-    mujoco: Any = importlib.import_module("mujoco")
+    mujoco_scene.choose_gl()  # before MuJoCo is imported
     task = get_task(task_name)
-    model = mujoco_scene.build(task).compile()
-    data = mujoco.MjData(model)
-    mujoco_scene.apply(model, data, task.sample_scene(seed))
-    renderer = mujoco_scene.WristRenderer(model)
-    _write(renderer.render(data), Path(path))
-    renderer.close()
+    with mujoco_scene.build(task) as simulator:
+        simulator.start()
+        mujoco_scene.apply(simulator.model, simulator.data, task.sample_scene(seed))
+        renderer = mujoco_scene.WristRenderer(simulator.model)
+        _write(renderer.render(simulator.data), Path(path))
+        renderer.close()
 
 
 def _write(image: np.ndarray, path: Path) -> None:

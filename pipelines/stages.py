@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from robocoach.datasets.mixture import Mixture
     from robocoach.policies.checkpoint import ChunkPolicy
     from robocoach.sim.pool import SimulatorPool
+    from robocoach.sim.rollout import RolloutResult
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def rollouts(
     total: int | None = None,
 ) -> dict[str, Any]:
     """Counted rollouts on the seeds of one split; `before` and `total` place them in a longer bar."""
-    from robocoach.sim.rollout import RolloutResult, run_rollouts
+    from robocoach.sim.rollout import run_rollouts
 
     seeds = splits.seeds(split, config.seed, count)
     done = wins = 0
@@ -194,7 +195,17 @@ def rollouts(
     results = run_rollouts(
         pool, seeds, policy_maker(checkpoint), folder, max_ticks=config.evaluate.max_ticks, videos=videos, progress=show
     )
+    _refuse_without_a_policy(results, folder)
     return summary(results)
+
+
+def _refuse_without_a_policy(results: Sequence[RolloutResult], folder: Path) -> None:
+    """A policy that never acted says nothing about the task: its records are removed, and the fault is raised."""
+    idle = [result for result in results if result.aborted and result.ticks == 0]
+    for result in idle:
+        (folder / f"{result.seed}.json").unlink(missing_ok=True)
+    if idle:
+        raise RuntimeError(f"the policy could not be loaded in {len(idle)} rollouts: {idle[0].aborted}")
 
 
 def summary(results: Sequence[Any]) -> dict[str, Any]:
