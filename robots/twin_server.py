@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robocoach.robots.priority import go_first
+from robocoach.robots.priority import keep_time
 
 if TYPE_CHECKING:
     from robocoach.sim.task import Task
@@ -125,7 +125,7 @@ def _run(server: Any, simulator: Any, requests: Connection, board: StateBoard, p
     gc.collect()
     gc.freeze()
     gc.disable()
-    go_first()  # an arm's controller does not wait for other programs
+    keep_time()  # an arm's controller does not wait for other programs
     steps, due = 0, time.monotonic()
     arm = server.robot_servers[0]
     while True:
