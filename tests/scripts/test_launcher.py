@@ -14,22 +14,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("bash", "cat", "cut", "dirname", "flock", "id", "mv", "readlink", "rm", "sha256sum", "timeout", "tail", "tr")
 TOOLS += ("df", "ffmpeg")
-    "bash",
-    "cat",
-    "cut",
-    "dirname",
-    "flock",
-    "id",
-    "mv",
-    "readlink",
-    "rm",
-    "sha256sum",
-    "timeout",
-    "tail",
-    "tr",
-    "df",
-    "ffmpeg",
-]
 
 
 def script(path, text):
@@ -66,9 +50,7 @@ def bare(tmp_path):
     return run, tools, home
 
 
-@pytest.mark.skipif(
-    not (ROOT / ".venv" / ".stamp-run").exists(), reason="not set up by scripts/setup"
-)
+@pytest.mark.skipif(not (ROOT / ".venv" / ".stamp-run").exists(), reason="not set up by scripts/setup")
 def test_a_set_up_folder_costs_less_than_two_seconds():
     started = time.monotonic()
     done = subprocess.run([ROOT / "scripts" / "setup"], capture_output=True, text=True, timeout=60, check=True)
