@@ -124,10 +124,10 @@ def _rates(result: dict[str, Any]) -> str:
             f"{paired['only_winner']}, only attempt 0 solved {paired['only_base']} "
             f"(exact McNemar p = {paired['mcnemar_p']:.2g})."
         )
-    return _section("How often it works", note, f"<table>{head}{body}</table>{_loop(twin)}")
+    return _section("How often it works", note, f"<table>{head}{body}</table>{_loop(twin, proof)}")
 
 
-def _loop(twin: dict[str, Any]) -> str:
+def _loop(twin: dict[str, Any], proof: dict[str, Any]) -> str:
     facts = []
     if twin.get("rate_hz") is not None:
         facts.append(f"control loop {twin['rate_hz']:.2f} Hz")
@@ -136,7 +136,10 @@ def _loop(twin: dict[str, Any]) -> str:
     if twin["invalid"]:
         facts.append(f"{twin['invalid']} of {twin['rollouts']} rollouts invalid and not counted")
     facts.append(f"client {twin['client']}")
-    return f'<p class="note" style="margin:14px 0 0">Deployment: {escape(", ".join(facts))}.</p>'
+    text = f"Deployment: {', '.join(facts)}."
+    if proof["n"] and not proof.get("proven", True):
+        text += " The scripted demonstrator did not prove the twin, so the policy's rate there says little."
+    return f'<p class="note" style="margin:14px 0 0">{escape(text)}</p>'
 
 
 def _funnel(result: dict[str, Any]) -> str:
@@ -263,6 +266,8 @@ def _film(title: str, record: dict[str, Any], files: Sequence[Path], stages: Seq
     stage = record["stage"]
     reached = f"got through {stages[stage - 1]}" if stage else "reached nothing"
     how = "" if verdict == "success" else f", {reached}"
+    if verdict != "success" and record.get("reason"):
+        how += f" ({escape(record['reason'])})"
     layout = "film" if len(files) > 1 else ""
     return (
         f'<figure><div class="{layout}">{videos}</div><figcaption>{title} {record["seed"]}: '

@@ -153,6 +153,12 @@ def test_invalid_rollouts_are_said_and_not_counted(result, folder):
     assert "1 of 10 rollouts invalid and not counted" in report.page(result, folder)
 
 
+def test_a_twin_that_was_not_proven_is_said(result, folder):
+    assert "did not prove" not in report.page(result, folder)
+    result["twin_demonstrator"] |= {"successes": 4, "proven": False}
+    assert "did not prove the twin" in report.page(result, folder)
+
+
 def test_the_coachs_reason_and_change_are_shown(result, folder):
     text = report.page(result, folder)
     assert "5 of 10 train-seed rollouts lifted" in text and "generate.corrective → 40" in text
