@@ -20,7 +20,8 @@ class GripperWorker:
     """Owns a `franky.Gripper`: reads its width and carries out decisions, each in its own thread."""
 
     def __init__(self, gripper: Any, rule: GripperRule) -> None:
-        self._gripper, self._rule = gripper, rule
+        self._gripper: Any = gripper
+        self._rule = rule
         self._width_m = float(gripper.width)
         self._width_at = time.monotonic()
         self._closed = rule.wants_closed(self._width_m, False)

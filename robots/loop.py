@@ -66,6 +66,8 @@ class Log:
     """As it was sent; NaN when nothing was."""
     frame_age_s: list[float] = field(default_factory=list)
     state_age_s: list[float] = field(default_factory=list)
+    seen_s: list[float] = field(default_factory=list)
+    """Age of the picture that this tick's action was thought of from, when the command left."""
     inference_s: list[float] = field(default_factory=list)
     """Inference of the chunk that began in this tick, else NaN."""
     clamps: list[str] = field(default_factory=list)
@@ -164,7 +166,7 @@ class ControlLoop:
                 self.arm.command(answer.values, due)
                 last_command = answer.values
             lateness = time.monotonic() - due
-            self._write_down(result, due - begin, lateness, moment, answer, fresh)
+            self._write_down(result, due - begin, lateness, moment, answer, chunk, fresh)
             if frame is not None:
                 result.images.append(frame.image)
             if isinstance(answer, Stop):
@@ -195,7 +197,14 @@ class ControlLoop:
         return chunk, new
 
     def _write_down(
-        self, result: Run, time_s: float, lateness_s: float, moment: Moment, answer: object, fresh: Chunk | None
+        self,
+        result: Run,
+        time_s: float,
+        lateness_s: float,
+        moment: Moment,
+        answer: object,
+        chunk: Chunk | None,
+        fresh: Chunk | None,
     ) -> None:
         log, nothing = result.log, np.full(8, np.nan)
         wished = np.asarray(moment.action, dtype=float) if moment.action is not None else nothing
@@ -206,5 +215,6 @@ class ControlLoop:
         log.command.append(answer.values if isinstance(answer, Command) and not self.dry_run else nothing)
         log.frame_age_s.append(moment.frame_age_s)
         log.state_age_s.append(moment.state_age_s)
+        log.seen_s.append(time.monotonic() - chunk.frame.captured_s if chunk is not None else np.nan)
         log.inference_s.append(fresh.took_s if fresh is not None else np.nan)
         log.clamps.append(",".join(answer.clamps) if isinstance(answer, Command) else "")

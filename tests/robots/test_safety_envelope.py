@@ -1,6 +1,7 @@
 """Whatever comes in, the envelope sends nothing outside the limits."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,9 +87,7 @@ def test_a_gentle_action_passes_unchanged(step, width):
     np.testing.assert_allclose(answer.values, action, atol=1e-12)
 
 
-def moment(**changes) -> Moment:
-    base = {"action": HOME, "last_command": HOME, "state": HOME, "frame_age_s": 0.05, "state_age_s": 0.01}
-    return Moment(**{**base, **changes})
+SOUND = Moment(action=HOME, last_command=HOME, state=HOME, frame_age_s=0.05, state_age_s=0.01)
 
 
 def with_value(index: int, value: float) -> np.ndarray:
@@ -116,23 +115,23 @@ def with_value(index: int, value: float) -> np.ndarray:
     ],
 )
 def test_each_fault_stops_the_arm_and_is_named(changes, fault):
-    answer = safety.check(moment(**changes), CONFIG)
+    answer = safety.check(replace(SOUND, **changes), CONFIG)
     assert isinstance(answer, Stop) and answer.fault is fault and "\n" not in answer.detail
 
 
 def test_waiting_briefly_for_the_policy_holds():
-    assert isinstance(safety.check(moment(action=None, policy_wait_s=0.1), CONFIG), Hold)
+    assert isinstance(safety.check(replace(SOUND, action=None, policy_wait_s=0.1), CONFIG), Hold)
 
 
 def test_a_fast_action_is_cut_to_the_largest_step_and_named():
-    answer = safety.check(moment(action=with_value(0, 0.4)), CONFIG)
+    answer = safety.check(replace(SOUND, action=with_value(0, 0.4)), CONFIG)
     assert isinstance(answer, Command)
     assert answer.values[0] == pytest.approx(CONFIG.max_step_rad) and answer.clamps == ("joint_1 step",)
 
 
 def test_an_action_towards_the_stop_is_slowed_by_position():
     last = with_value(1, 1.6)
-    answer = safety.check(moment(action=with_value(1, 1.72), last_command=last, state=last), CONFIG)
+    answer = safety.check(replace(SOUND, action=with_value(1, 1.72), last_command=last, state=last), CONFIG)
     assert isinstance(answer, Command)
     assert 1.6 < answer.values[1] < 1.65 and answer.clamps == ("joint_2 step",)
 
