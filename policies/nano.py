@@ -65,6 +65,7 @@ class NanoLearner:
             )
             self._tokens.append(found["input_ids"])
             self._masks.append(found["attention_mask"].bool())
+        self.policy.to(device)
         # Columns that are padding for every instruction would only cost time.
         self._length = max(int(mask.sum(1).max()) for mask in self._masks)
         self.device = device
@@ -118,7 +119,7 @@ class NanoLearner:
 
 def _config(cfg: TrainConfig, batches: Batches, device: torch.device) -> PI05NanoConfig:
     return PI05NanoConfig(
-        device=str(device),
+        device=device.type,
         push_to_hub=False,
         input_features=dict(FEATURES),
         output_features={ACTION: PolicyFeature(FeatureType.ACTION, (ACTION_DIM,))},
@@ -147,4 +148,4 @@ def _child(cfg: TrainConfig, batches: Batches, device: torch.device, parent: Pat
     mine.auxiliary_weight = cfg.auxiliary_weight
     mine.flow_samples = cfg.flow_samples
     mine.state_noise = cfg.state_noise
-    return policy.to(device)
+    return policy

@@ -38,7 +38,7 @@ class PI05Learner:
         require_tokenizer()
         self.cfg, self.device = cfg, device
         config = PI05Config(
-            device=str(device),
+            device=device.type,
             push_to_hub=False,
             dtype="bfloat16" if device.type == "cuda" else "float32",
             gradient_checkpointing=device.type == "cuda",

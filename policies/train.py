@@ -324,6 +324,7 @@ class _Run:
         return self._result()
 
     def _result(self) -> TrainResult:
+        self.accelerator.wait_for_everyone()  # the first process writes the checkpoints
         state = self.state
         present = {name: self.checkpoints / name for name in ("last", "best") if (self.checkpoints / name).is_dir()}
         result = TrainResult(

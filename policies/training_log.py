@@ -32,7 +32,7 @@ class TrainingLog:
                 dir=str(folder),
                 mode=wandb_mode,
                 config=settings,
-                settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
+                settings=wandb.Settings(silent=True, quiet=True, console="off", x_disable_stats=True),
             )
 
     def keep_until(self, step: int) -> None:
@@ -61,7 +61,7 @@ class TrainingLog:
     def close(self) -> None:
         """Ends the W&B copy."""
         if self._wandb is not None:
-            self._wandb.finish(quiet=True)
+            self._wandb.finish()
 
 
 def _step(line: str) -> float:
