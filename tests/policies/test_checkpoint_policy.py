@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -83,3 +86,15 @@ def test_the_words_of_the_instruction_reach_the_policy(checkpoint, seen):
     first = policy.act(*seen)
     policy.reset()
     assert not np.array_equal(policy.act(*seen[:2], "open the drawer"), first)
+
+
+def test_a_process_that_knows_nothing_but_the_folder_can_act(checkpoint):
+    code = f"""
+import numpy as np
+from pathlib import Path
+from robocoach.policies.checkpoint import load_policy
+policy = load_policy(Path({str(checkpoint)!r}), threads=1)
+print(policy.act(np.zeros((224, 224, 3), np.uint8), np.zeros(8, np.float32), "stack the cubes").shape)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "(4, 8)", done.stderr[-2000:]
