@@ -104,10 +104,10 @@ def rollout(
     stage_ticks: list[int] = []
     chunk: list[np.ndarray] = []
     held = ticks = 0
+    policy = cached_policy(pickle.loads(payload), payload)  # one that cannot be loaded is no rollout at all
+    policy.reset()
     state = environment.reset(task.sample_scene(seed))
     try:
-        policy = cached_policy(pickle.loads(payload), payload)
-        policy.reset()
         for ticks in range(1, max_ticks + 1):
             image = environment.wrist() if film or not chunk else None
             if film and image is not None:
