@@ -8,7 +8,6 @@ or hardware) nor of what thinks.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -108,10 +107,10 @@ class ControlLoop:
     watcher: Watcher | None = None
     think_ahead: bool = True
     """Ask the policy in a thread, a tick before its chunk ends; without it the policy is asked within the tick, for
-    experts that answer in a millisecond and do not look at the picture (they get the newest there is)."""
+    experts that answer in a millisecond and do not look at the picture (they get the newest there is). A policy whose
+    chunk is one action is always asked within the tick."""
     dry_run: bool = False
     """Everything but sending the command."""
-    on_tick: Callable[[int], None] = lambda tick: None
 
     def run(self) -> Run:
         """Runs the rollout; the arm is at rest when this returns or raises (Ctrl-C)."""
@@ -134,7 +133,9 @@ class ControlLoop:
 
     def _tick_through(self, result: Run, thinker: Thinker) -> None:
         # The first chunk is thought of while the arm still rests, so the schedule starts with an action in hand.
+        # It may take long (a network's first chunk does), so a new frame is waited for after it.
         chunk = self._think_now(0)
+        self.camera.newer_than(time.monotonic(), FRAME_WAIT_S)
         last_command: np.ndarray | None = None
         begin = time.monotonic() + TICK_S / 2
         held, waits = 0, 0
@@ -174,7 +175,9 @@ class ControlLoop:
                 return
             if lateness > TICK_S:  # a whole tick was lost: go on from here, do not hurry after the schedule
                 begin += lateness
-            self.on_tick(tick)
+        time.sleep(max(0.0, begin + self.max_ticks * TICK_S - time.monotonic()))
+        if self.watcher is not None:
+            self.watcher.update()
 
     def _think_now(self, tick: int) -> Chunk | None:
         state = self.arm.state()
@@ -184,7 +187,7 @@ class ControlLoop:
         self, chunk: Chunk | None, tick: int, state: ArmState, thinker: Thinker
     ) -> tuple[Chunk | None, Chunk | None]:
         """The chunk to act from in this tick, and the same again if it is new."""
-        if not self.think_ahead:
+        if not self.think_ahead or (chunk is not None and len(chunk.actions) == 1):
             new = chunk if tick == 0 else self._think_now(tick)
             return new, new
         new = thinker.answer()

@@ -71,7 +71,7 @@ def think(
         return None
     start = time.monotonic()
     try:
-        actions = np.asarray(policy.act(frame.image, state.astype(np.float32), instruction))
+        actions = np.asarray(policy.act(frame.image, state.astype(np.float32), instruction), dtype=float)
     except Exception as error:
         raise PolicyFailed(" ".join(f"{type(error).__name__}: {error}".split())) from error
     if actions.ndim != 2 or not len(actions):

@@ -12,12 +12,13 @@ import pytest
 
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import DeployConfig, SafetyConfig
-from robocoach.robots import deploy as module
 from robocoach.robots.deploy import deploy, judge
+from robocoach.robots.franka import FrankaArm
 from robocoach.robots.loop import ControlLoop, Log, Run
 from robocoach.robots.rig import Rig, _contract
 from robocoach.robots.safety import Fault
 from robocoach.robots.scripted import ScriptedPolicy
+from robocoach.robots.twin import Twin
 
 SAFETY = SafetyConfig(max_frame_age_s=1.0)
 """A busy machine may render late; where the frame's age is the subject, the product's own setting is used."""
@@ -58,6 +59,20 @@ def test_ten_times_a_second_without_a_late_tick(arm, twin):
 def test_thinking_ahead_leaves_no_tick_without_an_action(arm, twin):
     done = run(arm, twin, Stay(), max_ticks=20)
     assert np.isfinite(np.array(done.log.command)).all()
+
+
+def test_a_policy_of_single_actions_is_asked_in_every_tick(arm, twin):
+    class Single(Stay):
+        def act(self, image, state, instruction):
+            return super().act(image, state, instruction)[:1]
+
+    done = run(arm, twin, Single(), max_ticks=6)
+    assert done.ended == "time limit" and np.isfinite(done.log.inference_s).all()
+
+
+def test_an_answer_that_is_no_chunk_is_the_policys_failure(arm, twin):
+    done = run(arm, twin, Stay(lambda chunk: "left", at_call=0))
+    assert done.policy_failed and not done.log.time_s
 
 
 def test_a_nan_action_stops_the_arm_and_is_never_sent(arm, twin):
@@ -166,10 +181,11 @@ def test_the_demonstrator_stacks_through_franky_and_a_resume_repeats_nothing(rig
     assert again.rollouts == first.rollouts
 
 
-def test_a_slow_twin_makes_the_rollout_invalid(rig, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "clock_ratio", lambda before, after: 0.9)
-    result = deploy(DeployConfig(max_ticks=10), SAFETY, "stack-cube", Stay, [8], tmp_path, rig=rig)
-    assert result.invalid == 1 and "0.900 of real time" in result.rollouts[0].reason
+def test_a_slow_twin_makes_the_rollout_invalid(tmp_path):
+    with Twin("stack-cube", pace=0.9) as slow, FrankaArm(slow.host, realtime=False) as arm:
+        rig = Rig("twin", arm, slow.camera, slow, _contract("twin", None))
+        result = deploy(DeployConfig(max_ticks=10), SAFETY, "stack-cube", Stay, [8], tmp_path, rig=rig)
+    assert result.invalid == 1 and "of real time, 0.98 is the least" in result.rollouts[0].reason
 
 
 def test_a_checkpoint_of_another_mount_needs_to_be_accepted(rig, tmp_path):
