@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from robocoach.datasets.mixture import Mixture
     from robocoach.policies.checkpoint import ChunkPolicy
     from robocoach.sim.pool import SimulatorPool
-    from robocoach.sim.rollout import RolloutResult
 
 
 @dataclass(frozen=True)
@@ -195,17 +194,7 @@ def rollouts(
     results = run_rollouts(
         pool, seeds, policy_maker(checkpoint), folder, max_ticks=config.evaluate.max_ticks, videos=videos, progress=show
     )
-    _refuse_without_a_policy(results, folder)
     return summary(results)
-
-
-def _refuse_without_a_policy(results: Sequence[RolloutResult], folder: Path) -> None:
-    """A policy that never acted says nothing about the task: its records are removed, and the fault is raised."""
-    idle = [result for result in results if result.aborted and result.ticks == 0]
-    for result in idle:
-        (folder / f"{result.seed}.json").unlink(missing_ok=True)
-    if idle:
-        raise RuntimeError(f"the policy could not be loaded in {len(idle)} rollouts: {idle[0].aborted}")
 
 
 def summary(results: Sequence[Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -285,23 +284,3 @@ def test_the_pool_is_closed_however_the_run_ends(tmp_path, bodies):
         bodies.calls.clear()
         pipeline(tmp_path)
         assert bodies.calls[-1] == "pool closed"
-
-
-def test_rollouts_whose_policy_never_loaded_are_no_evidence(tmp_path, monkeypatch):
-    from robocoach.configs import load
-    from robocoach.pipelines.console import Console
-    from robocoach.sim import rollout as rollout_module
-    from robocoach.sim.rollout import RolloutResult
-
-    def run_rollouts(pool, seeds, make_policy, out, **_):
-        out.mkdir()
-        made = [RolloutResult(seed, False, 0, STAGES, 0, (), {}, aborted="ImportError: x") for seed in seeds]
-        for one in made:
-            (out / f"{one.seed}.json").write_text("{}")
-        return made
-
-    monkeypatch.setattr(rollout_module, "run_rollouts", run_rollouts)
-    config = load.load(profile="cpu")
-    with Console().bar("x") as bar, pytest.raises(RuntimeError, match="could not be loaded in 3 rollouts: ImportError"):
-        stages.rollouts(cast(Any, None), config, tmp_path, "train", 3, tmp_path / "out", bar)
-    assert not list((tmp_path / "out").iterdir())
