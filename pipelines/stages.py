@@ -179,7 +179,7 @@ def rollouts(
     total: int | None = None,
 ) -> dict[str, Any]:
     """Counted rollouts on the seeds of one split; `before` and `total` place them in a longer bar."""
-    from robocoach.sim.rollout import run_rollouts
+    from robocoach.sim.rollout import RolloutResult, run_rollouts
 
     seeds = splits.seeds(split, config.seed, count)
     done = wins = 0
