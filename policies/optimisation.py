@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -45,3 +46,12 @@ class Average:
         if self.decay:
             decay = min(self.decay, step / (step + 10))
             torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - decay)
+
+
+def decayed_groups(policy: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameter groups: matrices and kernels with weight decay, vectors (biases, norms) without."""
+    parameters = [p for p in policy.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]

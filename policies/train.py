@@ -15,12 +15,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +34,10 @@ from robocoach.datasets.mixture import Mixture
 from robocoach.policies.batches import Batches
 from robocoach.policies.checkpoint import verify, write_checkpoint
 from robocoach.policies.cpu import has_fast_bf16, keep_freed_memory, set_threads
+from robocoach.policies.interrupts import interrupts
 from robocoach.policies.learners import Learner, make_learner
-from robocoach.policies.optimisation import Average, fraction_done, learning_rate
-from robocoach.policies.training_log import TrainingLog
+from robocoach.policies.optimisation import Average, decayed_groups, fraction_done, learning_rate
+from robocoach.policies.training_log import Means, TrainingLog
 from robocoach.policies.training_state import load_state, save_state
 
 RESULT_FILE = "train.json"
@@ -139,7 +137,7 @@ class _Run:
         self.parameters = sum(p.numel() for p in policy.parameters())
         self.average = Average(policy, cfg.ema)
         optimizer = torch.optim.AdamW(
-            _decayed(policy, cfg.weight_decay), lr=cfg.learning_rate, betas=(0.9, 0.95), fused=True
+            decayed_groups(policy, cfg.weight_decay), lr=cfg.learning_rate, betas=(0.9, 0.95), fused=True
         )
         self.policy, self.optimizer = self.accelerator.prepare(policy, optimizer)
         self.share = max(1, cfg.batch_size // self.accelerator.num_processes)
@@ -183,10 +181,10 @@ class _Run:
     def go(self) -> TrainResult:
         """The loop. Everything that is saved is consistent whenever a step is over."""
         state, began = self.state, time.perf_counter() - self.state["elapsed_s"]
-        saved_at, window = state["elapsed_s"], _Window()
+        saved_at, window = state["elapsed_s"], Means()
         prefetched = self._prefetch(state["step"])
         self.policy.train()
-        with _interrupts() as interrupted:
+        with interrupts() as interrupted:
             while True:
                 state["elapsed_s"] = self._agreed(time.perf_counter() - began)
                 fraction = fraction_done(state["step"], self.cfg.steps, state["elapsed_s"], self.cfg.minutes * 60)
@@ -206,7 +204,7 @@ class _Run:
                 window.add(parts, rate, self.share * self.accelerator.num_processes)
                 if state["step"] % METRICS_EVERY == 0:
                     self._report(window.row(), fraction)
-                    window = _Window()
+                    window = Means()
                 if state["elapsed_s"] - saved_at >= self.cfg.checkpoint_every_s:
                     self._save()
                     saved_at = state["elapsed_s"]
@@ -314,7 +312,7 @@ class _Run:
         self.log.say(self.state["message"])
         return self._result()
 
-    def _finish(self, window: _Window) -> TrainResult:
+    def _finish(self, window: Means) -> TrainResult:
         if window.count:
             self._report(window.row(), 1.0)
         finished = self.state["step"] > 0 and (window.count or not (self.out / RESULT_FILE).is_file())
@@ -358,34 +356,6 @@ class _Run:
         return bool(self.accelerator.gather(torch.tensor([float(flag)], device=self.accelerator.device)).any())
 
 
-class _Window:
-    """Means over the steps since the last row of metrics."""
-
-    def __init__(self) -> None:
-        self.count, self._sums, self._rate, self._samples = 0, {}, 0.0, 0
-        self._began = time.perf_counter()
-
-    def add(self, parts: dict[str, float], rate: float, samples: int) -> None:
-        self.count += 1
-        self._rate = rate
-        self._samples += samples
-        for name, value in parts.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-
-    def row(self) -> dict[str, float]:
-        means = {name: total / self.count for name, total in self._sums.items()}
-        return {**means, "lr": self._rate, "samples_per_s": self._samples / (time.perf_counter() - self._began)}
-
-
-def _decayed(policy: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups: matrices and kernels with weight decay, vectors (biases, norms) without."""
-    parameters = [p for p in policy.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-
-
 def _step_seed(seed: int, step: int, process: int) -> int:
     digest = hashlib.sha256(f"{seed}/{step}/{process}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
@@ -409,20 +379,3 @@ def _digest(cfg: TrainConfig, mixture: Mixture, contract: Contract, seed: int, i
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-@contextmanager
-def _interrupts() -> Generator[list[int]]:
-    """A list that SIGINT and SIGTERM append to while the block runs, so that they take effect between steps."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda received, frame: seen.append(received))
-    try:
-        yield seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

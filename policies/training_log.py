@@ -69,3 +69,22 @@ def _step(line: str) -> float:
         return json.loads(line)["step"]
     except (ValueError, KeyError):
         return float("inf")
+
+
+class Means:
+    """Means over the steps since the last row of metrics."""
+
+    def __init__(self) -> None:
+        self.count, self._sums, self._rate, self._samples = 0, {}, 0.0, 0
+        self._began = time.perf_counter()
+
+    def add(self, parts: dict[str, float], rate: float, samples: int) -> None:
+        self.count += 1
+        self._rate = rate
+        self._samples += samples
+        for name, value in parts.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def row(self) -> dict[str, float]:
+        means = {name: total / self.count for name, total in self._sums.items()}
+        return {**means, "lr": self._rate, "samples_per_s": self._samples / (time.perf_counter() - self._began)}
