@@ -219,6 +219,8 @@ def choose_gl() -> str:
     """
     if os.environ.get("MUJOCO_GL"):
         return os.environ["MUJOCO_GL"]
+    if "mujoco" in sys.modules:
+        raise RuntimeError("choose_gl() comes before anything imports MuJoCo, which reads MUJOCO_GL at its import")
     code = "import mujoco; m = mujoco.MjModel.from_xml_string('<mujoco/>'); r = mujoco.Renderer(m, 8, 8)\n"
     code += "d = mujoco.MjData(m); mujoco.mj_forward(m, d); r.update_scene(d); r.render()"
     for backend in GL_BACKENDS:

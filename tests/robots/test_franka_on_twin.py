@@ -40,7 +40,7 @@ def test_the_arm_rests_when_the_stream_ends(arm, twin):
     time.sleep(0.5)
     first = twin.state().q
     time.sleep(0.3)
-    assert np.abs(twin.state().q - first).max() < 1e-3
+    assert np.abs(twin.state().q - first).max() < 3e-3  # a tick of the stream was 50e-3
     assert abs(first[0] - start[0] - 0.2) < 0.01
 
 

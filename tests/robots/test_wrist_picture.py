@@ -1,5 +1,8 @@
 """What the policy sees: the RealSense's picture cut to the contract, and the twin's after Genesis' colours."""
 
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -26,9 +29,7 @@ def test_no_camera_is_one_line():
         RealSense()
 
 
-@pytest.fixture(scope="module")
-def pictures() -> dict[int, np.ndarray]:
-    """The wrist camera of three scenes' starts, rendered by MuJoCo in this process."""
+def render(seeds: tuple[int, ...]) -> dict[int, np.ndarray]:
     from robocoach.sim import mujoco_scene
 
     mujoco_scene.choose_gl()
@@ -37,11 +38,18 @@ def pictures() -> dict[int, np.ndarray]:
         simulator.start()
         renderer = mujoco_scene.WristRenderer(simulator.model)
         shown = {}
-        for seed in (1, 2, 3):
+        for seed in seeds:
             mujoco_scene.apply(simulator.model, simulator.data, task.sample_scene(seed))
             shown[seed] = renderer.render(simulator.data).copy()
         renderer.close()
     return shown
+
+
+@pytest.fixture(scope="module")
+def pictures() -> dict[int, np.ndarray]:
+    """The wrist camera of three scenes' starts, in a process that has not imported MuJoCo yet."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
+        return other.submit(render, (1, 2, 3)).result()
 
 
 def test_the_table_has_the_brightness_that_genesis_gives_it(pictures):
