@@ -16,7 +16,7 @@ def feedback(evidence: Evidence, attempt: int, instruction: str) -> str:
     lines = [
         f"# Attempt {attempt:04d}",
         "",
-        f"Task: {instruction} Stages in order: {', '.join(evidence.stages)}.",
+        f"Task: {instruction}. Stages in order: {', '.join(evidence.stages)}.",
         f"Train-seed rollouts: {rate}.",
         "",
         "| stage | rollouts that got through it | failures that ended before it |",

@@ -76,7 +76,6 @@ class Run:
         body: Callable[[Bar], dict[str, Any]],
         told: Callable[[dict[str, Any]], str],
         title: str = "",
-        log: Path | None = None,
         scratch: Sequence[Path] = (),
     ) -> Done:
         """Runs or skips one stage, with a bar while it runs and one line when it is done.
@@ -86,7 +85,7 @@ class Run:
         title = title or name.capitalize()
         self.done += 1
         place = f"[{self.done}/{self.planned}] {title}" if self.planned > 1 else title
-        with self.console.libraries_in(log or self.folder / "log.txt"), self.console.bar(title) as bar:
+        with self.console.bar(title) as bar:
             done = self.ledger.run(name, inputs, outputs, lambda: self._begin(place, name, bar, body), scratch)
         self.seconds[name] = done.seconds
         if done.skipped:
@@ -322,7 +321,6 @@ def _attempt(
         ),
         lambda result: result["line"],
         "Finetune",
-        attempt / "libraries.txt",
         [attempt / name for name in ("training_state.pt", "metrics.jsonl", "log.txt")],
     ).result
     job.store.set_status(number, "trained")

@@ -61,9 +61,8 @@ class Bar:
             left_s = (total - done) / speed
         left = "?" if left_s is None else clock(left_s)
         pace = rate or (_rate(speed, unit) if speed else "")
-        text = f"{_short(done)}/{_short(total)} {unit}  {pace}  {left} left"
-        if note:
-            text += f"  {note}"
+        parts = (f"{_short(done)}/{_short(total)} {unit}", pace, f"{left} left", note)
+        text = "  ".join(part for part in parts if part)
         if self._console.is_terminal:
             self._draw(done, total, text)
         elif now - self._shown_at >= INTERVAL_S:
@@ -110,11 +109,10 @@ def _rate(rate: float, unit: str) -> str:
 class Console:
     """Lines and bars on one stream, everything also in a log file when there is one."""
 
-    def __init__(self, stream: TextIO | None = None, log: Path | None = None) -> None:
-        self.stream = stream or sys.stdout
+    def __init__(self) -> None:
+        self.stream: TextIO = sys.stdout
         self.is_terminal = self.stream.isatty()
-        self.log = log
-        self._redirected = False
+        self.log: Path | None = None
 
     def line(self, text: str) -> None:
         """Prints one line and keeps it in the log."""
@@ -137,17 +135,13 @@ class Console:
     def libraries_in(self, log: Path) -> Generator[None]:
         """Sends what libraries print (also from C and from child processes) to the log while the block runs.
 
-        The console itself goes on writing to where standard output went before, and to the outermost log.
+        The console itself goes on writing to where standard output went before, and to the log too.
         """
-        log.parent.mkdir(parents=True, exist_ok=True)
         sys.stdout.flush()
         sys.stderr.flush()
-        kept_out, kept_err = os.dup(1), os.dup(2)
-        outer_stream, outer_log = self.stream, self.log
-        if not self._redirected:
-            self.stream, self.log = os.fdopen(os.dup(kept_out), "w", buffering=1), log
-        outer_redirected, self._redirected = self._redirected, True
+        kept_out, kept_err, outer_stream = os.dup(1), os.dup(2), self.stream
         target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.stream, self.log = os.fdopen(os.dup(1), "w", buffering=1), log
         os.dup2(target, 1)
         os.dup2(target, 2)
         os.close(target)
@@ -160,7 +154,6 @@ class Console:
             os.dup2(kept_err, 2)
             os.close(kept_out)
             os.close(kept_err)
-            if not outer_redirected:
-                with suppress(BrokenPipeError):
-                    self.stream.close()
-            self.stream, self.log, self._redirected = outer_stream, outer_log, outer_redirected
+            with suppress(BrokenPipeError):
+                self.stream.close()
+            self.stream, self.log = outer_stream, None

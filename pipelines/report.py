@@ -60,6 +60,8 @@ def sentence(result: dict[str, Any]) -> str:
     counted = twin["rollouts"] - twin["invalid"]
     if counted:
         text += f", and {twin['successes']} of {counted} through the real franky client on {_robot(twin['robot'])}"
+    elif twin["rollouts"]:
+        text += f"; no rollout on {_robot(twin['robot'])} could be judged"
     return text + "."
 
 

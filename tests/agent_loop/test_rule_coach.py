@@ -74,7 +74,7 @@ def test_the_miss_that_the_judge_measured_is_quoted(tmp_path):
     evidence = evidence_of(tmp_path, [1, 1, 2, 5], grasp_side_m=[0.010, 0.014, 0.030, 0.001])
     proposal = propose(evidence, 0)
     assert "14 mm" in proposal.rationale and proposal.evidence["median_grasp_side_m"] == 0.014
-    assert "| 0 | failure | reach | 100 | 0.010 |" in feedback(evidence, 0, "stack the cubes.")
+    assert "| 0 | failure | reach | 100 | 0.010 |" in feedback(evidence, 0, "stack the cubes")
 
 
 def test_every_rule_changes_only_what_a_proposal_may_change(tmp_path):
@@ -150,5 +150,5 @@ def test_a_proposal_survives_its_file():
 
 def test_the_feedback_shows_every_rollout_and_the_funnel(tmp_path):
     evidence = evidence_of(tmp_path, [3, 5, 0])
-    text = feedback(evidence, 0, "stack the cubes.")
+    text = feedback(evidence, 0, "stack the cubes")
     assert "1/3 = 33 %" in text and "| lift | 2 of 3 | 0 |" in text and "| 0 | failure | lift | 100 |" in text

@@ -177,6 +177,11 @@ def test_without_deployed_rollouts_the_page_still_stands(result, folder):
     assert "franky client on the twin" not in report.page(result, folder)
 
 
+def test_rollouts_that_could_not_be_judged_are_in_the_first_sentence(result):
+    result["deploy"] |= {"rollouts": 10, "invalid": 10, "successes": 0}
+    assert report.sentence(result).endswith("; no rollout on the twin could be judged.")
+
+
 def test_one_attempt_makes_a_page_without_a_comparison(result, folder):
     result |= {"winner": 0, "attempts": [result["attempts"][0] | {"kept": True}], "heldout": result["heldout_base"]}
     text = report.page(result, folder)
