@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from robocoach.configs.errors import UserError
 from robocoach.sim.pool import SimulatorPool
@@ -172,5 +173,4 @@ def _film(frames: list[np.ndarray], path: Path) -> str:
 def _read(path: Path) -> RolloutResult | None:
     if not path.is_file():
         return None
-    raw = json.loads(path.read_text())
-    return RolloutResult(**{**raw, "stages": tuple(raw["stages"]), "stage_ticks": tuple(raw["stage_ticks"])})
+    return TypeAdapter(RolloutResult).validate_json(path.read_text())
