@@ -15,7 +15,7 @@ from robocoach.datasets import splits
 from robocoach.datasets.journal import Journal
 from robocoach.sim.generate import generate
 from robocoach.sim.pool import SimulatorPool
-from robocoach.sim.rollout import run_rollouts
+from robocoach.sim.rollout import cached_policy, run_rollouts
 from robocoach.sim.tasks import get_task
 
 TASK = get_task("stack-cube")
@@ -156,9 +156,12 @@ def test_a_killed_generation_goes_on_and_loses_at_most_the_demonstration_in_flig
         np.testing.assert_array_equal(Journal(folder).read(index).states, two[1].read(index).states)
 
 
-def test_makers_of_policies_are_told_apart(tmp_path):
-    from robocoach.sim.rollout import cached_policy
+class Named(StandStill):
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    first = cached_policy(functools.partial(dict, a=1))
-    assert cached_policy(functools.partial(dict, a=1)) is first
-    assert cached_policy(functools.partial(dict, a=2)) is not first
+
+def test_makers_of_policies_are_told_apart():
+    first = cached_policy(functools.partial(Named, "a"))
+    assert cached_policy(functools.partial(Named, "a")) is first
+    assert cached_policy(functools.partial(Named, "b")) is not first
