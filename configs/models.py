@@ -51,7 +51,7 @@ class TrainConfig(Section):
     minutes: float = setting(12.0, "wall-clock deadline", unit="min", ge=0.05, le=100_000)
     steps: int = setting(1_000_000, "optimizer steps at most", tunable=True, ge=1, le=100_000_000)
     batch_size: int = setting(64, "samples a step", tunable=True, ge=1, le=65_536)
-    learning_rate: float = setting(1e-3, "peak learning rate", tunable=True, gt=0, le=1)
+    learning_rate: float = setting(2e-3, "peak learning rate", tunable=True, gt=0, le=1)
     warmup_steps: int = setting(100, "linear warm-up", unit="steps", tunable=True, ge=0, le=1_000_000)
     weight_decay: float = setting(0.01, "AdamW weight decay", tunable=True, ge=0, le=1)
     clip_norm: float = setting(1.0, "gradient norm at which gradients are clipped", tunable=True, gt=0, le=1_000)
