@@ -18,6 +18,7 @@ EXTRAS = [
 def main(arguments: Sequence[str]) -> int:
     """Trains, resuming by itself, and writes result.json."""
     given = single.read("train", ABOUT, ("seed", "data", "train"), EXTRAS, arguments)
+    from robocoach.datasets.contract import Contract
     from robocoach.datasets.record import dataset_digest
     from robocoach.pipelines import campaign, stages
     from robocoach.pipelines.stages import Source
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     init_from = Path(given.extras["init_from"]) if given.extras["init_from"] else None
     stages.check_settings(given.config)
     digest = dataset_digest(root)
+    Contract.load(root)  # refuses another project's dataset here, not after the libraries are loaded
     with single.opened(given) as job:
         job.planned = 1 + bool(given.config.data.real)
         real = campaign.real_data(job)

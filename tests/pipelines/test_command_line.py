@@ -109,6 +109,27 @@ def test_an_empty_folder_is_no_dataset(tmp_path, capfd):
     assert "is no dataset" in said
 
 
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+CR5 = SHARED / "cr5-banana-lerobot-v21" / "cr5_banana_subset_v2.1"
+needs_shared_data = pytest.mark.skipif(not CR5.is_dir(), reason="the shared data is not here")
+
+
+@needs_shared_data
+def test_a_foreign_dataset_is_not_trained_on(tmp_path, capfd):
+    said = refused(capfd, "train", "--data", str(CR5), "--out", str(tmp_path / "out"), "--profile", "cpu")
+    assert "contract.json" in said
+
+
+@needs_shared_data
+def test_real_data_of_another_meaning_is_refused_with_its_reasons(tmp_path, capfd):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("x")
+    options = ["--data", str(tmp_path / "data"), "--real", str(CR5), "--out", str(tmp_path / "out"), "--profile", "cpu"]
+    assert cli.main(["train", *options]) == 2
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and "cannot be used as real data" in said and "joint" in said and "velocit" in said
+
+
 def test_video_all_films_every_rollout(tmp_path):
     from robocoach.pipelines import sim2real
     from robocoach.pipelines.options import parse, parser
