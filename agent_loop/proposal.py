@@ -32,6 +32,8 @@ class Proposal:
     """Dotted key → new value."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
     """The numbers that the rationale quotes."""
+    cost_usd: float = 0.0
+    """What asking the coach cost."""
 
     def to_json(self) -> str:
         """The text of `proposal.json`."""

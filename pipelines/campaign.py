@@ -306,7 +306,7 @@ def _attempt(
         rationale=proposal["rationale"] if proposal else "the configuration as given",
     )
     suffix = f"-{number:04d}" if number else ""
-    trained = job.stage(
+    training = job.stage(
         f"finetune{suffix}",
         {
             "datasets": [(source.name, source.digest) for source in datasets],
@@ -322,7 +322,11 @@ def _attempt(
         lambda result: result["line"],
         "Finetune",
         [attempt / name for name in ("training_state.pt", "metrics.jsonl", "log.txt")],
-    ).result
+    )
+    trained = training.result
+    if not training.skipped:
+        allowed_s = 60 * (job.config.train.minutes + job.config.improve.minutes)
+        job.store.spend("training_s", allowed_s, training.seconds)
     job.store.set_status(number, "trained")
     validation = job.folder / "validation" / f"{number:04d}"
     checkpoint = attempt / trained["checkpoint"]

@@ -154,7 +154,9 @@ def test_a_worse_second_attempt_is_reported_and_not_kept(tmp_path, bodies, capfd
     assert "attempt 1 is worse" in result["selection"]
     assert result["heldout"] == result["heldout_base"]
     assert "it ran once" in capfd.readouterr().out
-    assert [attempt.status for attempt in Campaign(tmp_path / "run").attempts()] == ["kept", "rejected"]
+    store = Campaign(tmp_path / "run")
+    assert [attempt.status for attempt in store.attempts()] == ["kept", "rejected"]
+    assert store.budget("training_s")[0] == 60 * (12 + 6)
 
 
 def test_without_a_coach_there_is_one_attempt(tmp_path, bodies):
