@@ -39,16 +39,16 @@ class Batch:
     source: np.ndarray
     instruction: np.ndarray
 
-    def first(self, count: int) -> Batch:
-        """The first `count` samples."""
+    def slice(self, begin: int, end: int) -> Batch:
+        """The samples from `begin` to before `end`."""
         return Batch(
-            images=self.images[:count],
-            states=self.states[:count],
-            actions=self.actions[:count],
-            privileged=None if self.privileged is None else self.privileged[:count],
-            known=self.known[:count],
-            source=self.source[:count],
-            instruction=self.instruction[:count],
+            images=self.images[begin:end],
+            states=self.states[begin:end],
+            actions=self.actions[begin:end],
+            privileged=None if self.privileged is None else self.privileged[begin:end],
+            known=self.known[begin:end],
+            source=self.source[begin:end],
+            instruction=self.instruction[begin:end],
         )
 
 

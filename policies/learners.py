@@ -26,7 +26,7 @@ class Learner(Protocol):
         ...
 
     def errors(self, policy: Any, batch: Batch) -> dict[str, float]:
-        """Further measures on kept-apart frames, for the metrics."""
+        """Further measures on a few kept-apart frames, for the metrics; names begin with `validation_`."""
         ...
 
     def save(self, policy: Any, folder: Path) -> None:

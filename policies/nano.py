@@ -29,9 +29,6 @@ FEATURES = {
     OBS_STATE: PolicyFeature(FeatureType.STATE, (STATE_DIM,)),
 }
 
-ERROR_FRAMES = 64
-"""Kept-apart frames on which actions are sampled."""
-
 
 class NanoLearner:
     """A π0.5-nano policy in training: batches in, loss out, files on disk."""
@@ -92,18 +89,13 @@ class NanoLearner:
 
     @torch.no_grad()
     def errors(self, policy: PI05NanoPolicy, batch: Batch) -> dict[str, float]:
-        """Mean error of sampled actions over the executed steps [rad], [m], on the first kept-apart frames."""
-        few = batch.first(ERROR_FRAMES)
-        noise = torch.randn(
-            (len(few.states), self.cfg.chunk_size, ACTION_DIM), generator=torch.Generator().manual_seed(0)
-        )
-        prepared = self.tensors(few, None)
-        chunk = policy.predict_action_chunk(prepared, noise=noise.to(self.device))
+        """Mean error of sampled actions over the executed steps [rad], [m], and of the object poses."""
+        shape = (len(batch.states), self.cfg.chunk_size, ACTION_DIM)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(self.device)
+        prepared = self.tensors(batch, None)
+        chunk = policy.predict_action_chunk(prepared, noise=noise)
         error = (chunk - prepared[ACTION])[:, : self.cfg.executed_steps].abs().mean(dim=(0, 1))
-        found = {
-            "validation_joint_error_rad": float(error[:7].mean()),
-            "validation_gripper_error_m": float(error[7]),
-        }
+        found = {"validation_joint_error_rad": float(error[:7].mean()), "validation_gripper_error_m": float(error[7])}
         if PRIVILEGED in prepared and bool(prepared[PRIVILEGED_KNOWN].any()):
             wrong = policy.predict_poses(prepared) - prepared[PRIVILEGED]
             found["validation_pose_error"] = float(wrong[prepared[PRIVILEGED_KNOWN]].abs().mean())

@@ -48,6 +48,8 @@ VALIDATIONS = 20
 VALIDATION_GAP = 50
 """Steps between two measurements at least."""
 VALIDATION_FRAMES = 256
+ERROR_FRAMES = 64
+"""Kept-apart frames on which actions are sampled, which costs more than a loss."""
 FREE_TO_CHANGE = frozenset({"minutes", "steps", "threads", "checkpoint_every_s", "wandb"})
 """Settings that may differ when a training is resumed; any other one makes it another training."""
 
@@ -245,14 +247,12 @@ class _Run:
         if self._validation is None or not self.main:
             return
         model = self.average.model.eval()
-        with torch.no_grad(), self.accelerator.autocast():
-            torch.manual_seed(self.seed)
-            loss, parts = model(self.learner.tensors(self._validation, None))
+        losses = self._validation_losses(model)
         # The flow loss alone decides: the auxiliary one only serves it.
-        chosen = float(parts.get("flow_loss", loss))
+        chosen = losses.get("flow_loss", losses["loss"])
         row = {"step": state["step"], "elapsed_s": state["elapsed_s"], "validation_loss": chosen}
-        row |= {f"validation_{name}": float(value) for name, value in parts.items() if name.endswith("_loss")}
-        row |= self.learner.errors(model, self._validation)
+        row |= {f"validation_{name}": value for name, value in losses.items() if name != "loss"}
+        row |= self.learner.errors(model, self._validation.slice(0, ERROR_FRAMES))
         self.policy.train()
         self.log.metrics(row)
         better = chosen < state["best_loss"]
@@ -260,6 +260,20 @@ class _Run:
         if better:
             state["best_loss"] = chosen
             self._write("best")
+
+    def _validation_losses(self, model: torch.nn.Module) -> dict[str, float]:
+        """Mean loss and its parts on the frames kept apart, with the same noise every time."""
+        assert self._validation is not None
+        count, sums = len(self._validation.states), {}
+        torch.manual_seed(self.seed)
+        for begin in range(0, count, self.share):
+            batch = self._validation.slice(begin, begin + self.share)
+            with torch.no_grad(), self.accelerator.autocast():
+                loss, parts = model(self.learner.tensors(batch, None))
+            found = {"loss": loss} | {name: value for name, value in parts.items() if name.endswith("_loss")}
+            for name, value in found.items():
+                sums[name] = sums.get(name, 0.0) + float(value) * len(batch.states) / count
+        return sums
 
     def _report(self, row: dict[str, float], fraction: float) -> None:
         state = self.state
