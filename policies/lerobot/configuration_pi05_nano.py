@@ -52,11 +52,11 @@ class PI05NanoConfig(PI05Config):
     """Spread of the attention maps' logits at the start."""
     layout_channels: int = 8
     """Channels of the feature map that reach the pose head cell by cell; 0 leaves it to the attention."""
-    prefix_width: int = 192
-    prefix_mlp: int = 384
+    prefix_width: int = 160
+    prefix_mlp: int = 320
     expert_width: int = 128
-    expert_mlp: int = 384
-    depth: int = 4
+    expert_mlp: int = 256
+    depth: int = 3
     heads: int = 8
     """Eight, as LeRobot's joint forward assumes (`1 * 8 * head_dim`)."""
     head_dim: int = 16
