@@ -61,6 +61,11 @@ class Ledger:
         except (ValueError, AttributeError, OSError) as error:
             raise UserError(f"{path} is damaged ({error}); delete it to do that stage again") from None
 
+    def finished(self) -> list[str]:
+        """Names of the stages that are done, the check left out: it is done anew every time."""
+        names = (path.name.removesuffix(".json") for path in self._folder.glob("*.json"))
+        return sorted(name for name in names if not name.endswith(".begun") and name != "check")
+
     def entry(self, name: str) -> dict[str, Any] | None:
         """What the ledger says of a finished stage, None when it is not finished."""
         return self._read(self._folder / f"{name}.json")

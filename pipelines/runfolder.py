@@ -22,7 +22,7 @@ from robocoach.configs import load
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import Sim2RealConfig
 from robocoach.pipelines.cli import command
-from robocoach.pipelines.ledger import write_atomically
+from robocoach.pipelines.ledger import Ledger, write_atomically
 
 CONFIG_FILE = "config.yaml"
 RUNS = Path("runs")
@@ -83,8 +83,9 @@ def settle(
 ) -> Sim2RealConfig:
     """The configuration of a run: of a new one as given, of one that exists as saved, with what is given on top.
 
-    A run that exists is gone on with when its settings are the given ones, or with `resume` (None: a verb that does
-    not know it). Raises UserError when the folder holds something else, or a run with other settings and no `resume`.
+    A run that exists is gone on with when its settings are the given ones, when none of its stages is done, or with
+    `resume` (None: a verb that does not know it). Raises UserError when the folder holds something else, or results
+    of other settings and no `resume`.
     """
     saved_path = folder / CONFIG_FILE
     if not saved_path.is_file():
@@ -101,7 +102,7 @@ def settle(
         return load.build({**load.flatten(saved.model_dump(), "saved"), **given}, names)
     wanted = load.load(given, profile=profile, file=file, names=names)
     other = load.changes(saved, wanted)
-    if other and not resume:
+    if other and not resume and Ledger(folder).finished():
         listed = ", ".join(f"{key} {old} there, {new} now" for key, (old, new) in list(other.items())[:4])
         again = "" if resume is None else ", or add --resume to do again the stages that they change"
         raise UserError(f"{folder} holds a run with other settings ({listed}); take another --out{again}")

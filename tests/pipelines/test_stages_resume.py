@@ -234,6 +234,12 @@ def test_other_settings_without_resume_are_refused_and_named(tmp_path, bodies, c
     assert said.count("\n") == 1 and "train.minutes 1.0 there, 2.0 now" in said and not bodies.calls
 
 
+def test_a_refused_run_may_begin_again_with_the_mended_option(tmp_path, bodies, capfd):
+    bodies.fails["demonstrate"] = UserError("add --accept robot")
+    assert pipeline(tmp_path, "--minutes", "1") == 2
+    assert pipeline(tmp_path, "--minutes", "1", "--accept", "robot") == 0
+
+
 def test_output_that_was_deleted_is_made_again(tmp_path, bodies):
     pipeline(tmp_path)
     (tmp_path / "run" / "report.html").unlink()
