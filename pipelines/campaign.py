@@ -232,7 +232,7 @@ def real_data(job: Run) -> Source | None:
         "real-data",
         {"real": config.data.real, "content": job.stages.listing(Path(config.data.real)), "accept": config.data.accept},
         [Path(earlier["result"]["root"])] if earlier else [],
-        lambda bar: job.stages.real_data(config, job.folder / "real", bar),
+        lambda bar: job.stages.real_data(config, job.folder / "datasets" / "real", bar),
         lambda result: f"{result['episodes']} real episodes, {result['frames']} frames",
         "Real data",
     )
@@ -241,11 +241,12 @@ def real_data(job: Run) -> Source | None:
     return Source("real", Path(done.result["root"]), done.result["digest"])
 
 
-def demonstrations(job: Run, number: int = 0, maker: Any = None, made_by: str = "") -> Source:
+def demonstrations(job: Run, number: int = 0, maker: Any = None, made_by: str = "", root: Path | None = None) -> Source:
     """Demonstrations and their dataset; corrective ones for attempt `number` when a policy's maker is given."""
     config, folder = job.config, job.folder
     suffix = f"-{number:04d}" if maker else ""
-    journal, root = folder / f"journal{suffix}", folder / f"dataset{suffix}"
+    name = "corrective" if maker else "sim"
+    journal, root = folder / f"demonstrations{suffix}", root or folder / "datasets" / name
     inputs = {"task": config.task, "seed": config.seed, "generate": config.generate.model_dump(exclude={"workers"})}
     made = job.stage(
         f"demonstrate{suffix}",
@@ -266,7 +267,7 @@ def demonstrations(job: Run, number: int = 0, maker: Any = None, made_by: str = 
         lambda result: f"{result['episodes']} episodes, {result['frames']} frames in {root}",
         "Record",
     )
-    return Source("corrective" if maker else "sim", root, done.result["digest"])
+    return Source(name, root, done.result["digest"])
 
 
 @dataclass(frozen=True)

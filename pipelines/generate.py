@@ -19,6 +19,6 @@ def main(arguments: Sequence[str]) -> int:
     with single.opened(given) as job:
         job.planned = 3
         job.stage("check", {}, [], lambda bar: stages.check(given.config, given.folder, bar), lambda r: r["line"])
-        source = campaign.demonstrations(job)
+        source = campaign.demonstrations(job, root=given.folder / "dataset")
         single.write_result(given.folder, {"dataset": str(source.root), "digest": source.digest, "stages": job.seconds})
     return 0

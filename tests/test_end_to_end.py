@@ -141,7 +141,7 @@ def test_the_attempts_lie_on_disk_as_designed(finished):
 def test_the_dataset_opens_in_lerobot(finished):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    dataset = LeRobotDataset("local/dataset", root=finished[0] / "dataset")
+    dataset = LeRobotDataset("local/dataset", root=finished[0] / "datasets" / "sim")
     assert dataset.num_episodes == 5 and dataset.fps == 10
     frame: Any = dataset[0]
     assert tuple(frame["observation.images.wrist"].shape) == (3, 224, 224)

@@ -122,8 +122,10 @@ def test_a_foreign_dataset_is_not_trained_on(tmp_path, capfd):
 
 @needs_shared_data
 def test_real_data_of_another_meaning_is_refused_with_its_reasons(tmp_path, capfd):
+    from robocoach.sim.genesis_env import contract
+
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "x").write_text("x")
+    contract().save(tmp_path / "data")
     options = ["--data", str(tmp_path / "data"), "--real", str(CR5), "--out", str(tmp_path / "out"), "--profile", "cpu"]
     assert cli.main(["train", *options]) == 2
     said = capfd.readouterr().err
@@ -156,7 +158,7 @@ def test_no_gl_stops_the_main_job_in_its_check(tmp_path):
     done = run("sim2real", "--out", str(tmp_path / "run"), env=blind)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "OpenGL: does not render off screen" in done.stderr
-    assert not (tmp_path / "run" / "journal").exists()
+    assert not (tmp_path / "run" / "demonstrations").exists()
 
 
 def test_working_gl_is_found_fine():
