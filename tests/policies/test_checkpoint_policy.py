@@ -29,8 +29,14 @@ def test_a_chunk_holds_the_executed_steps_as_float32(checkpoint, seen):
     assert np.isfinite(actions).all()
 
 
-def test_a_reset_brings_back_the_same_actions(checkpoint, seen):
+def test_a_policy_without_sampling_noise_repeats_itself(checkpoint, seen):
     policy = load_policy(checkpoint)
+    np.testing.assert_array_equal(policy.act(*seen), policy.act(*seen))
+
+
+def test_with_sampling_noise_a_reset_brings_back_the_same_actions(checkpoint, seen):
+    policy = load_policy(checkpoint)
+    policy.policy.config.sampling_noise = 1.0
     first, second = policy.act(*seen), policy.act(*seen)
     policy.reset()
     np.testing.assert_array_equal(policy.act(*seen), first)
