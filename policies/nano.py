@@ -36,6 +36,11 @@ class NanoLearner:
     def __init__(self, cfg: TrainConfig, batches: Batches, device: torch.device, init_from: Path | None) -> None:
         """Random weights and the mixture's statistics, or the weights and statistics of `init_from`."""
         self.cfg = cfg
+        sizes = {source.name: source.images.shape[1] for source in batches.mixture.sources}
+        if set(sizes.values()) != {cfg.image_px}:
+            raise ValueError(
+                f"sources were opened with {sizes} px, train.image_px is {cfg.image_px}: open them with it"
+            )
         instructions = batches.mixture.instructions
         if init_from is None:
             self.policy = PI05NanoPolicy(_config(cfg, batches, device))
