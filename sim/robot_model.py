@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import zlib
 from importlib.resources import files
 from pathlib import Path
 
@@ -26,18 +28,11 @@ def fr3_mjcf() -> Path:
     """
     assets = Path(str(files("franky_sim"))) / "assets"
     text = (assets / "fr3.xml").read_text().replace('meshdir="assets"', f'meshdir="{assets / "meshes"}"')
-    folder = Path(tempfile.gettempdir()) / f"robocoach-fr3-{abs(hash_text(text)):x}"
+    folder = Path(tempfile.gettempdir()) / f"robocoach-fr3-{zlib.crc32(text.encode()):08x}"
     path = folder / "fr3.xml"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{id(text)}.part"
+        part = folder / f"{os.getpid()}.part"
         part.write_text(text)
         part.replace(path)
     return path
-
-
-def hash_text(text: str) -> int:
-    """A stable hash of a text (Python's own is salted per process)."""
-    import zlib
-
-    return zlib.crc32(text.encode())
