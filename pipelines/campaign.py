@@ -7,11 +7,10 @@ command goes on after a kill. This module decides order, inputs and outputs; `st
 from __future__ import annotations
 
 import shlex
-import sqlite3
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -52,8 +51,7 @@ class Run:
     def note(self, kind: str, attempt: int | None = None, **detail: Any) -> None:
         """Records an event, where there is a store."""
         if self.store is not None:
-            with suppress(sqlite3.ProgrammingError):  # closed already: the event is not worth hiding its cause
-                self.store.record(kind, attempt, **detail)
+            self.store.record(kind, attempt, **detail)
 
     def pool(self) -> Any:
         """The simulator processes, started when first asked for and shared by all stages."""
@@ -106,10 +104,7 @@ def run(config: Sim2RealConfig, folder: Path, stages: ModuleType | Any, console:
     stages.check_settings(config)
     with opened(config, folder, stages, console, runfolder.resume_command(folder)) as job:
         job.store = Campaign(folder)
-        try:
-            _stages(job, time.monotonic())
-        finally:
-            job.store.close()
+        _stages(job, time.monotonic())
     return 0
 
 
@@ -140,6 +135,8 @@ def opened(
             raise cli.Crashed(error, log, resume) from error
         finally:
             job.close_pool()
+            if job.store is not None:
+                job.store.close()
 
 
 def _stages(job: Run, started: float) -> None:

@@ -178,6 +178,7 @@ def test_ctrl_c_in_a_stage_saves_the_state_and_prints_the_line_that_resumes(tmp_
     assert pipeline(tmp_path) == 130
     said = capfd.readouterr().err.strip().splitlines()
     assert len(said) == 1 and said[0].endswith(f"pipeline sim2real --resume --out {tmp_path / 'run'}")
+    assert len(Campaign(tmp_path / "run").events("interrupted")) == 1
     first = stage_calls(bodies)
     bodies.calls.clear()
     assert cli.main(["sim2real", "--resume", "--out", str(tmp_path / "run")]) == 0
