@@ -197,13 +197,13 @@ def _stages(job: Run, started: float) -> None:
 
 
 def _plan(config: Sim2RealConfig) -> str:
-    """The time each stage gets, in words."""
-    demonstrations = config.generate.demonstrations / 50
+    """The time each stage gets on two cores, in words; the finetuning's is a limit, the others' are estimates."""
+    demonstrations = config.generate.demonstrations / 60
     rollouts = config.evaluate.train_rollouts + config.evaluate.validation_rollouts
     films = config.evaluate.train_rollouts if config.evaluate.videos < 0 else config.evaluate.videos
     evaluate = (rollouts * 1.5 + films * 8) / 60
     rows = [
-        ("demonstrate", demonstrations + 1, f"{config.generate.demonstrations} demonstrations"),
+        ("demonstrate", demonstrations + 0.7, f"{config.generate.demonstrations} demonstrations"),
         ("record", 0.3, "LeRobotDataset v3"),
         ("finetune", config.train.minutes, f"{config.train.policy}, to the deadline"),
         ("evaluate", evaluate, f"{rollouts} rollouts, {films} of them filmed"),
