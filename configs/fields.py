@@ -34,6 +34,7 @@ class FieldSpec:
     low_open: bool = False
     high: float | None = None
     high_open: bool = False
+    multiple_of: int | None = None
 
     @property
     def bounds(self) -> str:
@@ -50,6 +51,8 @@ class FieldSpec:
             parts.append(f"{'above' if self.low_open else 'at least'} {_plain(self.low)}")
         if self.high is not None:
             parts.append(f"{'below' if self.high_open else 'at most'} {_plain(self.high)}")
+        if self.multiple_of is not None:
+            noun = f"a multiple of {self.multiple_of}"
         return f"{noun} {' and '.join(parts)}" if parts else noun
 
     def holds(self, value: Any) -> bool:
@@ -59,6 +62,8 @@ class FieldSpec:
         if self.kind in (bool, str):
             return type(value) is self.kind
         if isinstance(value, bool) or not isinstance(value, int if self.kind is int else (int, float)):
+            return False
+        if self.multiple_of is not None and value % self.multiple_of:
             return False
         above = self.low is None or (value > self.low if self.low_open else value >= self.low)
         below = self.high is None or (value < self.high if self.high_open else value <= self.high)
@@ -85,6 +90,8 @@ def _spec(key: str, field: FieldInfo) -> FieldSpec:
             limits.update(high=bound.le)
         elif isinstance(bound, annotated_types.Lt):
             limits.update(high=bound.lt, high_open=True)
+        elif isinstance(bound, annotated_types.MultipleOf):
+            limits.update(multiple_of=bound.multiple_of)
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     return FieldSpec(
         key=key,

@@ -25,14 +25,12 @@ class Section(BaseModel):
 class GenerateConfig(Section):
     """Demonstrations in Genesis."""
 
-    demonstrations: int = setting(200, "successful demonstrations to collect", tunable=True, ge=1, le=4_000)
+    demonstrations: int = setting(200, "successful demonstrations to collect", ge=1, le=4_000)
     corrective: int = setting(
         0, "demonstrations that take over where the policy's own driving led", tunable=True, ge=0, le=1_000
     )
     workers: int = setting(0, "simulator processes; 0 takes one a core", ge=0, le=256)
-    recovery_share: float = setting(
-        0.7, "share of demonstrations with disturbances to recover from", tunable=True, ge=0, le=1
-    )
+    recovery_share: float = setting(0.7, "share of demonstrations with disturbances to recover from", ge=0, le=1)
 
 
 class DataConfig(Section):
@@ -49,7 +47,7 @@ class TrainConfig(Section):
     policy: Literal["pi05_nano", "pi05"] = setting("pi05_nano", "policy type")
     pi05_base: str = setting("lerobot/pi05_base", "weights that pi05 starts from: a folder, or a cached hub name")
     minutes: float = setting(12.0, "wall-clock deadline", unit="min", ge=0.05, le=100_000)
-    steps: int = setting(1_000_000, "optimizer steps at most", tunable=True, ge=1, le=100_000_000)
+    steps: int = setting(1_000_000, "optimizer steps at most", ge=1, le=100_000_000)
     batch_size: int = setting(64, "samples a step", tunable=True, ge=1, le=65_536)
     learning_rate: float = setting(2e-3, "peak learning rate", tunable=True, gt=0, le=1)
     warmup_steps: int = setting(100, "linear warm-up", unit="steps", tunable=True, ge=0, le=1_000_000)
@@ -57,9 +55,9 @@ class TrainConfig(Section):
     clip_norm: float = setting(1.0, "gradient norm at which gradients are clipped", tunable=True, gt=0, le=1_000)
     ema: float = setting(0.995, "decay of the averaged weights; 0 turns averaging off", tunable=True, ge=0, lt=1)
     precision: Literal["auto", "bf16", "fp32"] = setting("auto", "arithmetic; auto takes bf16 where it is fast")
-    chunk_size: int = setting(16, "actions predicted at once", unit="steps", tunable=True, ge=1, le=100)
+    chunk_size: int = setting(16, "actions predicted at once", unit="steps", ge=1, le=100)
     executed_steps: int = setting(8, "actions executed before the next look", unit="steps", tunable=True, ge=1, le=100)
-    image_px: int = setting(96, "side of the image inside pi05_nano", unit="px", ge=32, le=224)
+    image_px: int = setting(96, "side of the image inside pi05_nano", unit="px", ge=32, le=224, multiple_of=8)
     flow_samples: int = setting(4, "noise draws an image is used for in one step", tunable=True, ge=1, le=64)
     auxiliary_weight: float = setting(
         1.0, "weight of the object-pose targets known in simulation", tunable=True, ge=0, le=100

@@ -10,7 +10,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -130,7 +130,7 @@ def opened(
             job.note("interrupted")
             raise cli.Interrupted(resume) from None
         except Exception as error:
-            with log.open("a") as file:
+            with suppress(OSError), log.open("a") as file:  # on a full disk the cause matters more than its trace
                 file.write(traceback.format_exc())
             raise cli.Crashed(error, log, resume) from error
         finally:

@@ -86,7 +86,12 @@ def memory() -> Finding:
     import psutil
 
     free, total = psutil.virtual_memory().available / 2**30, psutil.virtual_memory().total / 2**30
-    return Finding("memory", free > 6, f"{free:.0f} of {total:.0f} GiB free", "free 6 GiB, or use --generate.workers 1")
+    return Finding(
+        "memory",
+        free > 6,
+        f"{free:.0f} of {total:.0f} GiB free",
+        "free 6 GiB: two simulators and the training need that much",
+    )
 
 
 def gpu() -> Finding:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sqlite3
 import sys
 import tempfile
 import traceback
@@ -96,8 +97,9 @@ def _say(text: str, code: int) -> int:
 
 
 def _fault(error: BaseException, log: Path, then: str) -> int:
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return _say(f"no space left on the disk, {error.filename or log.parent}; make room{then}", 2)
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    if full or (isinstance(error, sqlite3.OperationalError) and "full" in str(error)):
+        return _say(f"no space left on the disk, {getattr(error, 'filename', None) or log.parent}; make room{then}", 2)
     what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     return _say(f"a fault of the program, {what}; traceback in {log}{then}", 1)
 

@@ -9,7 +9,10 @@ from robocoach.pipelines import single
 from robocoach.pipelines.options import Extra
 
 ABOUT = "Rollouts of a checkpoint at 10 Hz through franky and the safety envelope: on the twin, or an arm (--dry-run)."
-EXTRAS = [Extra("--checkpoint", "checkpoint folder, such as RUN/attempts/0000/checkpoints/last", "DIR", required=True)]
+EXTRAS = [
+    Extra("--checkpoint", "checkpoint folder, such as RUN/attempts/0000/checkpoints/last", "DIR", required=True),
+    Extra("--accept", "provenance fields of the checkpoint that may differ, comma separated", "FIELDS"),
+]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,14 +22,16 @@ def main(arguments: Sequence[str]) -> int:
     from robocoach.policies.checkpoint import verify
 
     checkpoint = Path(given.extras["checkpoint"])
+    data = given.config.data.model_copy(update={"accept": given.extras["accept"] or ""})
+    config = given.config.model_copy(update={"data": data})
     stages.check_settings(given.config)
     manifest = verify(checkpoint)
     with single.opened(given) as job:
         done = job.stage(
             "deploy",
-            {"checkpoint": manifest, "config": given.config.model_dump()},
+            {"checkpoint": manifest, "config": config.model_dump()},
             [given.folder / "rollouts"],
-            lambda bar: stages.deploy(given.config, checkpoint, given.folder / "rollouts", bar),
+            lambda bar: stages.deploy(config, checkpoint, given.folder / "rollouts", bar),
             lambda result: result["line"],
         )
         single.write_result(given.folder, {**done.result, "checkpoint": str(checkpoint)})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -62,6 +63,8 @@ def check_settings(config: Sim2RealConfig) -> None:
         raise UserError(
             f"--mix {config.data.mix} samples no simulated data and no --real PATH is given; give sim a weight"
         )
+    if config.data.real and not weights.get("real"):
+        raise UserError(f"--real {config.data.real} has no weight in --mix {config.data.mix}; add real=1 to it")
     check_model(config.deploy.robot)
     if config.deploy.robot == "fr3" and not (config.deploy.host and config.deploy.dry_run):
         raise UserError("--robot fr3 needs --host IP and, until motion on hardware is released, --dry-run")
@@ -329,8 +332,8 @@ def finetune(
     bar: Bar,
 ) -> dict[str, Any]:
     """Trains one attempt on the mixture of its datasets until the deadline; writes its configuration first."""
+    from robocoach.datasets.contract import Contract
     from robocoach.policies.train import TrainProgress, train
-    from robocoach.sim.genesis_env import contract
 
     write_atomically(attempt / "config.yaml", load.dump(config))
     first = {"parent": None, "coach": None, "change": {}, "rationale": "the configuration as given"}
@@ -345,22 +348,26 @@ def finetune(
     made = train(
         config.train,
         mixture(config, datasets, bar),
-        contract(),
+        Contract.load(datasets[0].root),  # what the policy is trained for; real data's difference was accepted by name
         attempt,
         seed=config.seed,
         init_from=init_from,
         progress=show,
     )
-    if made.last is None:
-        raise UserError(f"training of {attempt.name}: {made.message}; lower --train.learning-rate")
-    manifest = (made.last / "manifest.json").read_bytes()
+    last, message = made.last, made.message
+    if last is None and init_from is None:
+        raise UserError(f"training of {attempt.name}: {message}; lower --train.learning-rate")
+    if last is None:  # nothing was learned: the child is its parent, and the campaign goes on
+        last, message = attempt / "checkpoints" / "last", f"{message}; its parent's weights stand for it"
+        shutil.copytree(str(init_from), last, dirs_exist_ok=True)
+    manifest = (last / "manifest.json").read_bytes()
     stopped = "nan" if made.status == "nan" else "steps" if made.steps >= config.train.steps else "deadline"
     loss = "none" if made.loss is None else f"{made.loss:.4f}"
     line = (
         f"{made.steps} steps, loss {loss}, {made.samples_per_s:.0f} samples/s, {made.parameters / 1e6:.1f} M parameters"
     )
     return {
-        "checkpoint": str(made.last.relative_to(attempt)),
+        "checkpoint": str(last.relative_to(attempt)),
         "digest": hashlib.sha256(manifest).hexdigest()[:16],
         "stopped": stopped,
         "steps": made.steps,
@@ -368,7 +375,7 @@ def finetune(
         "samples_per_s": made.samples_per_s,
         "parameters": made.parameters,
         "loss": made.loss,
-        "line": f"{line}; {made.message}" if made.message else line,
+        "line": f"{line}; {message}" if message else line,
     }
 
 

@@ -68,13 +68,14 @@ class Fault(StrEnum):
     BAD_STATE = "bad state"
     LATE_POLICY = "late policy"
     NOT_FOLLOWING = "not following"
+    """The arm lags far behind its command: it was driven into something."""
     OUTSIDE_LIMITS = "outside limits"
     START_POSE = "start pose"
 
     @property
     def of_policy(self) -> bool:
         """True when the policy itself is to blame, so that the rollout counts as its failure and not as invalid."""
-        return self in (Fault.SHAPE, Fault.NOT_FINITE, Fault.JUMP)
+        return self in (Fault.SHAPE, Fault.NOT_FINITE, Fault.JUMP, Fault.NOT_FOLLOWING)
 
 
 @dataclass(frozen=True)

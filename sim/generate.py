@@ -20,7 +20,7 @@ from robocoach.datasets.episode import Episode
 from robocoach.datasets.journal import Journal
 from robocoach.sim.disturbance import Disturbance
 from robocoach.sim.pool import SimulatorPool
-from robocoach.sim.rollout import MakePolicy, cached_policy
+from robocoach.sim.rollout import MakePolicy, ask, cached_policy
 from robocoach.sim.tasks import get_task
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def generate(
     """
     journal = Journal(folder)
     failed_file = folder / "failed.jsonl"
-    failed = {json.loads(line)["index"] for line in _lines(failed_file)}
+    lines = _lines(failed_file)
+    failed_file.write_text("".join(f"{line}\n" for line in lines))  # without what a kill cut off
+    failed = {json.loads(line)["index"] for line in lines}
     done = set(journal.done())
     start = CORRECTIVE_START if make_policy else 0
     most = start + 3 * count + 20
@@ -118,6 +120,8 @@ def demonstrate(
 ) -> _Outcome:
     """Runs one demonstration in a worker and commits it when it succeeded."""
     task = get_task(environment.task_name)
+    if index in _journal(folder).done():  # committed by a worker that died before it could say so
+        return _Outcome(index, True, len(_journal(folder).read(index).states))
     rng = np.random.default_rng((seed, 2))
     disturbance = Disturbance(seed) if rng.random() < recovery_share else None
     demonstrator, judge = task.demonstrator(), task.judge()
@@ -129,7 +133,9 @@ def demonstrate(
         chunk: list[np.ndarray] = []
         for _ in range(takeover):
             if not chunk:
-                chunk = list(policy.act(environment.wrist(), state.contract_state(), task.instruction))
+                chunk, broken = ask(policy, environment.wrist(), state.contract_state(), task.instruction)
+                if broken:
+                    return _Outcome(index, False, 0)
             state = environment.step(chunk.pop(0))
             judge.update(state)
         if judge.success:

@@ -6,6 +6,7 @@ Frames are rendered when the policy asks; filmed rollouts also get wrist and sid
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from robocoach.configs.errors import UserError
 from robocoach.sim.pool import SimulatorPool
@@ -108,28 +109,22 @@ def rollout(
     policy = cached_policy(pickle.loads(payload), payload)  # one that cannot be loaded is no rollout at all
     policy.reset()
     state = environment.reset(task.sample_scene(seed))
-    try:
-        for ticks in range(1, max_ticks + 1):
-            image = environment.wrist() if film or not chunk else None
-            if film and image is not None:
-                wrist_frames.append(image)
-                side_frames.append(environment.side())
-            if not chunk:
-                assert image is not None
-                chunk = list(policy.act(image, state.contract_state(), task.instruction))
-            action = chunk.pop(0)
-            if not np.isfinite(action).all():
-                raise ValueError("the policy's action is not finite")
-            state = environment.step(action)
-            judge.update(state)
-            stage_ticks.extend([ticks] * (judge.stage - len(stage_ticks)))
-            held = held + 1 if judge.success else 0
-            if held > HOLD_TICKS:
+    for ticks in range(1, max_ticks + 1):
+        image = environment.wrist() if film or not chunk else None
+        if film and image is not None:
+            wrist_frames.append(image)
+            side_frames.append(environment.side())
+        if not chunk:
+            assert image is not None
+            chunk, aborted = ask(policy, image, state.contract_state(), task.instruction)
+            if aborted:
                 break
-    except UserError:
-        raise
-    except Exception as error:  # a policy that cannot act is evidence, and counts as a failure
-        aborted = f"{type(error).__name__}: {error}"
+        state = environment.step(chunk.pop(0))
+        judge.update(state)
+        stage_ticks.extend([ticks] * (judge.stage - len(stage_ticks)))
+        held = held + 1 if judge.success else 0
+        if held > HOLD_TICKS:
+            break
     folder = Path(out)
     result = RolloutResult(
         seed=seed,
@@ -144,9 +139,25 @@ def rollout(
         side_video=_film(side_frames, folder / f"{seed}-side.mp4"),
     )
     part = folder / f"{seed}.part"
-    part.write_text(json.dumps(asdict(result), indent=1) + "\n")
+    with part.open("w") as file:
+        file.write(json.dumps(asdict(result), indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     part.replace(folder / f"{seed}.json")
     return result
+
+
+def ask(policy: Policy, image: np.ndarray, state: np.ndarray, instruction: str) -> tuple[list[np.ndarray], str]:
+    """The policy's chunk, or why it has none: that fails its rollout, as a broken simulator must not."""
+    try:
+        chunk = [np.asarray(action) for action in policy.act(image, state, instruction)]
+    except UserError:
+        raise
+    except Exception as error:
+        return [], f"{type(error).__name__}: {error}"
+    if not chunk or not all(action.shape == state.shape and np.isfinite(action).all() for action in chunk):
+        return [], f"expected finite actions of shape {state.shape}, got {chunk[:1]}"
+    return chunk, ""
 
 
 _policies: dict[bytes, Policy] = {}
@@ -173,4 +184,7 @@ def _film(frames: list[np.ndarray], path: Path) -> str:
 def _read(path: Path) -> RolloutResult | None:
     if not path.is_file():
         return None
-    return TypeAdapter(RolloutResult).validate_json(path.read_text())
+    try:
+        return TypeAdapter(RolloutResult).validate_json(path.read_text())
+    except ValidationError:
+        return None  # broken or of another version: run it again

@@ -175,7 +175,6 @@ class StackCubeDemonstrator:
     def __init__(self) -> None:
         self.finished = False
         self._rule = GripperRule()
-        self._closed = False
         self._risen = 0
 
     def act(self, state: SimState) -> np.ndarray:

@@ -122,3 +122,12 @@ def test_every_setting_says_what_it_is_and_what_is_valid():
 def test_what_judges_protects_or_budgets_is_not_tunable():
     closed = ("evaluate.", "safety.", "deploy.", "improve.", "data.", "task", "seed", "train.minutes")
     assert not [key for key, spec in fields().items() if spec.tunable and key.startswith(closed)]
+
+
+def test_what_a_child_cannot_follow_is_not_tunable():
+    fixed = ("train.chunk_size", "train.image_px", "train.steps", "generate.demonstrations", "generate.recovery_share")
+    assert not [key for key in fixed if fields()[key].tunable]
+
+
+def test_a_size_that_is_no_multiple_is_refused_with_the_rule():
+    assert "a multiple of 8" in refusal(overrides={"train.image_px": "100"})

@@ -150,6 +150,7 @@ CONFIG = DeployConfig()
         (Run(Log(), [], "frame", fault=Fault.STALE_FRAME), True, 1.0, "invalid"),
         (Run(Log(), [], "nan", fault=Fault.NOT_FINITE), False, 1.0, "failure"),
         (Run(Log(), [], "raised", policy_failed=True), True, 1.0, "failure"),
+        (Run(Log(), [], "pressed into the table", fault=Fault.NOT_FOLLOWING), False, 1.0, "failure"),
         (Run(Log(), [], "reflex", arm_failed=True), True, 1.0, "invalid"),
         (Run(Log(), []), None, None, "invalid"),
     ],

@@ -100,7 +100,7 @@ def test_a_policy_that_stands_still_fails_and_is_filmed_when_asked(pool, tmp_pat
     assert results[0].measures["closest_m"] > 0.1
 
 
-@pytest.mark.parametrize(("policy", "reason"), [(Crashes, "out of ideas"), (Nan, "not finite")])
+@pytest.mark.parametrize(("policy", "reason"), [(Crashes, "out of ideas"), (Nan, "finite actions")])
 def test_a_policy_that_cannot_act_counts_as_a_failure(pool, tmp_path, policy, reason):
     (result,) = run_rollouts(pool, splits.seeds("development", RUN, 1), policy, tmp_path, max_ticks=20)
     assert not result.success and reason in result.aborted
