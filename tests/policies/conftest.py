@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ PX = 32
 
 def small_settings(**changes) -> TrainConfig:
     """A training of seconds: 32 px images, batches of eight, one thread."""
-    settings = {
+    settings: dict[str, Any] = {
         "steps": 6,
         "batch_size": 8,
         "image_px": PX,
@@ -62,4 +63,4 @@ def trained(mixture: Mixture, tmp_path_factory) -> TrainResult:
 @pytest.fixture
 def checkpoint(trained: TrainResult, tmp_path: Path) -> Path:
     """A copy of a checkpoint, in another place than it was written to, to do anything with."""
-    return Path(shutil.copytree(trained.last, tmp_path / "moved" / "checkpoint"))
+    return Path(shutil.copytree(str(trained.last), tmp_path / "moved" / "checkpoint"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_a_policy_without_sampling_noise_repeats_itself(checkpoint, seen):
 
 
 def test_with_sampling_noise_a_reset_brings_back_the_same_actions(checkpoint, seen):
-    policy = load_policy(checkpoint)
+    policy = cast(Any, load_policy(checkpoint))
     policy.policy.config.sampling_noise = 1.0
     first, second = policy.act(*seen), policy.act(*seen)
     policy.reset()
@@ -76,7 +77,7 @@ def test_lerobots_route_gives_the_same_absolute_actions_step_by_step(checkpoint,
     first = step(state)
     # The second action comes out of the queue: it must not be moved by the state of a later tick.
     second = step(state + 0.5)
-    ours = load_policy(checkpoint)
+    ours = cast(Any, load_policy(checkpoint))
     ours.generator.manual_seed(0)
     expected = ours.act(image, state, instruction)
     np.testing.assert_allclose(np.stack([first, second]), expected[:2], atol=2e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any, cast
 
 import cv2
 import numpy as np
@@ -20,7 +21,7 @@ from robocoach.policies.lerobot.vision import ImageStem, area_matrix, resize_are
 @pytest.fixture
 def model(checkpoint):
     torch.manual_seed(0)
-    model = load_policy(checkpoint).policy.model
+    model = cast(Any, load_policy(checkpoint)).policy.model
     for (
         layer
     ) in model.paligemma_with_expert.gemma_expert.model.layers:  # adaRMS begins at zero: give it something to do
@@ -117,7 +118,7 @@ def test_a_token_says_where_it_looks():
     def looks(row: int, column: int) -> torch.Tensor:
         attention = torch.full((1, 1, 12, 12), -50.0)
         attention[0, 0, row, column] = 0
-        stem.attention.forward = lambda features: attention
+        cast(Any, stem.attention).forward = lambda features: attention
         return stem(image).geometry[0]
 
     x, y, xx, yy, _ = looks(row=2, column=9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_object_poses_are_normalised_over_the_sources_that_have_them():
 def test_a_policys_normalisation_and_its_inverse_agree(checkpoint):
     from robocoach.policies.checkpoint import load_policy
 
-    policy = load_policy(checkpoint).policy
+    policy = cast(Any, load_policy(checkpoint)).policy
     state = torch.randn(3, 8) * 0.1
     actions = state[:, None] + 0.01 * torch.randn(3, 6, 8)
     back = policy.absolute_actions(policy.normalise_actions(actions, state), state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -43,7 +44,9 @@ def test_training_never_draws_an_episode_that_is_kept_apart():
     source = _numbered("sim", episodes=25, length=4)
     batches = _batches(source)
     drawn = {int(n) // 4 for step in range(60) for n in batches.training(step, 32)[0].states[:, 0]}
-    apart = {int(n) // 4 for n in batches.validation(500).states[:, 0]}
+    kept = batches.validation(500)
+    assert kept is not None
+    apart = {int(n) // 4 for n in kept.states[:, 0]}
     assert len(apart) == batches.validation_episodes == 2
     assert drawn | apart == set(range(25))
     assert not drawn & apart
@@ -88,7 +91,7 @@ def test_a_shift_moves_the_image_and_repeats_its_edge():
             assert (low, high) == (-1, 2)
             return np.array([[0, 1]])
 
-    moved = shift_images(image, 1, AlwaysOneRight())
+    moved = shift_images(image, 1, cast(Any, AlwaysOneRight()))
     np.testing.assert_array_equal(moved[0, 0, :, 0], [1, 2, 3, 3])
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(run,
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, steps=60, progress=lambda now: os.kill(os.getpid(), signal.SIGINT))
     good = load_file(tmp_path / "checkpoints" / "last" / "model.safetensors")
-    state = load_state(tmp_path)
+    state = load_state(tmp_path) or {}
     state["model"]["model.action_out_proj.weight"] *= 1e30  # the next loss overflows
     save_state(tmp_path, state)
     result = run(tmp_path, steps=60)
@@ -88,7 +89,7 @@ def test_data_that_is_not_finite_is_refused_before_training(run, tmp_path, mixtu
 def test_a_training_without_object_poses_has_no_auxiliary_loss(run, tmp_path, mixture):
     result = run(tmp_path, steps=20, sources=_changed(mixture, privileged=None))
     assert "auxiliary_loss" not in _rows(tmp_path)[-1]
-    assert load_policy(result.last).policy.config.privileged_dim == 0
+    assert cast(Any, load_policy(result.last)).policy.config.privileged_dim == 0
 
 
 def test_a_child_starts_from_its_parents_weights_and_normalisation(run, tmp_path, trained, mixture):
