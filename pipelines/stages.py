@@ -464,7 +464,8 @@ def _deployed(robot: str, made: dict[str, Any], proof: dict[str, Any] | None) ->
     }
     line = f"policy {rate}" if rate.n else "no rollout of the policy could be judged"
     if made["invalid"]:
-        line += f", {made['invalid']} invalid ({made['rollouts'][-1]['reason']})"
+        reasons = dict.fromkeys(each["reason"] for each in made["rollouts"] if each["verdict"] == "invalid")
+        line += f", {made['invalid']} invalid ({'; '.join(reasons)})"
     line += f"; {made['rate_hz']:.2f} Hz, {100 * made['late_ticks_share']:.2f} % of ticks late"
     twin: dict[str, Any] = {"successes": 0, "n": 0}
     if proof is not None:

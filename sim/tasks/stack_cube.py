@@ -146,6 +146,8 @@ class StackCubeJudge:
         )
         while self.stage < len(STAGES) and reached[self.stage]:
             self.stage += 1
+        if self.success:  # a stack that stands is one, whatever an earlier tick missed
+            self.stage = len(STAGES)
 
     def _measure(self, now: _Look) -> None:
         offset = now.top - now.base
