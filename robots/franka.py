@@ -34,7 +34,7 @@ from robocoach.configs.errors import UserError
 from robocoach.datasets.contract import GripperRule
 from robocoach.robots import fci
 from robocoach.robots.gripper import GripperWorker
-from robocoach.robots.priority import go_first
+from robocoach.robots.priority import go_first, keeping_policy
 
 TICK_S = 0.1
 SERVO_S = 0.02
@@ -74,6 +74,10 @@ class FrankaArm:
 
     def __init__(self, host: str, *, realtime: bool) -> None:
         """Connects; `realtime` asks for a real-time kernel, as an arm wants and the twin does not. Raises UserError."""
+        with keeping_policy():  # the servo thread, started in here, is real-time as libfranka wants it
+            self._connect(host, realtime)
+
+    def _connect(self, host: str, realtime: bool) -> None:
         fci.probe(host)
         import franky
 

@@ -26,10 +26,26 @@ def keep_time() -> None:
 
 @contextlib.contextmanager
 def going_first() -> Generator[None]:
-    """Raises the calling thread for a while."""
+    """Makes the calling thread real-time for a while, for a loop that sleeps most of the time."""
     before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    go_first()
+    with keeping_policy():
+        keep_time()
+        try:
+            yield
+        finally:
+            go_first(before)
+
+
+@contextlib.contextmanager
+def keeping_policy() -> Generator[None]:
+    """Gives the calling thread back the scheduling it had.
+
+    libfranka makes the thread that connects real-time at the highest priority and leaves it so; whatever it started
+    later, simulators included, would inherit that and starve its own helpers.
+    """
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         yield
     finally:
-        go_first(before)
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, policy, parameters)

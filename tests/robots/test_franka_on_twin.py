@@ -1,5 +1,6 @@
 """The real franky client against the twin: streaming, its watchdogs, the hand, and the clock."""
 
+import os
 import subprocess
 import sys
 import time
@@ -89,6 +90,10 @@ def test_the_hand_has_one_command_in_flight_and_a_dead_band(arm, twin):
     assert twin.state().gripper_width < 0.005
     arm.command(np.append(start, 0.08), time.monotonic())
     assert arm.gripper.settle(3.0) and twin.state().gripper_width > 0.078
+
+
+def test_connecting_leaves_the_callers_scheduling_as_it_was(arm):
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 def test_a_state_carries_the_time_it_was_new(arm):
