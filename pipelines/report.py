@@ -231,9 +231,10 @@ def _thin(points: list[tuple[float, float]], most: int = 160) -> list[tuple[floa
 
 
 def _films(result: dict[str, Any], folder: Path) -> str:
-    left, figures, dropped = FILM_BUDGET_BYTES, [], 0
+    left, rows, dropped = FILM_BUDGET_BYTES, "", 0
     winner = folder / "attempts" / f"{result['winner']:04d}" / "rollouts" / "train"
     for title, place in (("Genesis, train seed", winner), ("Twin, seed", folder / "deploy" / "policy")):
+        figures = ""
         for record in _filmed(place):
             files = [place / record[key] for key in ("video", "side_video") if record.get(key)]
             size = sum(file.stat().st_size for file in files)
@@ -241,13 +242,14 @@ def _films(result: dict[str, Any], folder: Path) -> str:
                 dropped += 1
                 continue
             left -= size
-            figures.append(_film(title, record, files, list(result["heldout"]["stages"])))
-    if not figures:
+            figures += _film(title, record, files, list(result["heldout"]["stages"]))
+        rows += f'<div class="films{"" if place == winner else " narrow"}">{figures}</div>' if figures else ""
+    if not rows:
         return ""
     note = "Wrist camera as the policy sees it, and a side view. Filmed rollouts are the first ones, not the best ones."
     if dropped:
         note += f" {dropped} more lie in the run's folder; they would make this page too large."
-    return _section("Rollouts", note, f'<div class="films">{"".join(figures)}</div>')
+    return _section("Rollouts", note, rows)
 
 
 def _filmed(folder: Path) -> list[dict[str, Any]]:
