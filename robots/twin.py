@@ -148,8 +148,10 @@ class Twin:
         return self._layout.state(snapshot.qpos, snapshot.qvel)
 
     def clock(self) -> tuple[float, float]:
-        """Simulated time and the monotonic time it belongs to [s]."""
-        snapshot = self._board.read()
+        """Simulated time and the monotonic time it belongs to [s]; waits for the first step of a twin just started."""
+        deadline = time.monotonic() + 2.0
+        while (snapshot := self._board.read()).steps == 0 and time.monotonic() < deadline:
+            time.sleep(0.001)
         return snapshot.steps * STEP_S, snapshot.at_s
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ import pytest
 PIPELINE = str(Path(sys.executable).with_name("pipeline"))
 SMALL = [
     *["--task", "stack-cube", "--profile", "cpu", "--seed", "7"],
+    *["--generate.workers", "1", "--evaluate.workers", "1"],  # so few jobs: a second simulator would only start up
     *["--generate.demonstrations", "5", "--train.steps", "50", "--train.warmup-steps", "10"],
     *["--train.executed-steps", "4"],  # finer already, so that the coach asks for corrective demonstrations
     *["--evaluate.train-rollouts", "2", "--evaluate.validation-rollouts", "2", "--evaluate.heldout-rollouts", "2"],

@@ -11,7 +11,7 @@ from robocoach.sim.tasks import get_task
 TASK = "stack-cube"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def twin() -> Iterator[Twin]:
     with Twin(TASK) as running:
         yield running
