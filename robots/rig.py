@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import DeployConfig
-from robocoach.datasets.contract import Contract, Provenance
+from robocoach.datasets.contract import Contract
 from robocoach.robots import fci
 from robocoach.robots.camera import Camera
 from robocoach.robots.franka import FrankaArm
 from robocoach.robots.twin import Twin
-from robocoach.sim import camera as wrist
+from robocoach.sim import provenance
 
 if TYPE_CHECKING:
     from robocoach.sim.task import Scene
@@ -56,26 +56,13 @@ def open_rig(config: DeployConfig, task_name: str) -> Generator[Rig]:
     fci.check_model(config.robot)
     if config.robot == "twin":
         with Twin(task_name, config.host) as twin, FrankaArm(twin.host, realtime=False) as arm:
-            yield Rig("twin", arm, twin.camera, twin, _contract("twin", f"franky-sim {version('franky-sim')}"))
+            yield Rig(
+                "twin", arm, twin.camera, twin, provenance.contract("twin", f"franky-sim {version('franky-sim')}")
+            )
         return
     if not (config.host and config.dry_run):
         raise UserError("--robot fr3 needs --host IP and, until motion on hardware is released, --dry-run")
     from robocoach.robots.realsense import RealSense
 
     with FrankaArm(config.host, realtime=True) as arm, contextlib.closing(RealSense()) as camera:
-        yield Rig("fr3", arm, camera, None, _contract("real", None))
-
-
-def _contract(source: str, simulator: str | None) -> Contract:
-    return Contract(
-        provenance=Provenance(
-            robot="fr3",
-            camera=wrist.CAMERA,
-            fov_deg=wrist.FOV_DEG,
-            mount=wrist.MOUNT,
-            crop=wrist.CROP,
-            controller="joint position, linear over the 0.1 s tick",
-            source=source,
-            simulator_version=simulator,
-        )
-    )
+        yield Rig("fr3", arm, camera, None, provenance.contract("real", None))

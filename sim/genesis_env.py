@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robocoach.datasets.contract import IMAGE_SIZE, Contract, GripperRule, Provenance
-from robocoach.sim import camera
+from robocoach.datasets.contract import IMAGE_SIZE, Contract, GripperRule
+from robocoach.sim import camera, provenance
 from robocoach.sim.robot_model import ARM_JOINTS, FINGER_JOINTS, KP, KV, fr3_mjcf
 from robocoach.sim.state import TICK_S, SimState
 
@@ -193,15 +193,4 @@ def contract() -> Contract:
     """The data contract of what this environment records."""
     from importlib.metadata import version
 
-    return Contract(
-        provenance=Provenance(
-            robot="fr3",
-            camera=camera.CAMERA,
-            fov_deg=camera.FOV_DEG,
-            mount=camera.MOUNT,
-            crop=camera.CROP,
-            controller="joint position, linear over the 0.1 s tick",
-            source="sim:genesis",
-            simulator_version=f"genesis-world {version('genesis-world')}",
-        )
-    )
+    return provenance.contract("sim:genesis", f"genesis-world {version('genesis-world')}")

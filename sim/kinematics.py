@@ -35,15 +35,13 @@ class Arm:
         position, rotation = self.hand_pose(q)
         return position + HAND_TO_TCP_M * rotation[:, 2], rotation
 
-    def solve(
-        self, position: np.ndarray, rotation: np.ndarray, seed_q: np.ndarray | None = None, iterations: int = 60
-    ) -> np.ndarray:
+    def solve(self, position: np.ndarray, rotation: np.ndarray, iterations: int = 60) -> np.ndarray:
         """Joints (7,) [rad] that bring the TCP to a pose, by damped least squares, inside the joint limits.
 
-        From the default seed (the home posture) the answer is a smooth function of the pose alone, so a demonstrator
+        It starts from the home posture: the answer is a smooth function of the pose alone, and a demonstrator
         that uses it shows one arm posture for one hand pose. Residual below 0.1 mm inside the workspace.
         """
-        q = np.array(HOME_Q if seed_q is None else seed_q, dtype=float)
+        q = np.array(HOME_Q, dtype=float)
         jacobian_p, jacobian_r = np.zeros((3, self._model.nv)), np.zeros((3, self._model.nv))
         rest = np.array(HOME_Q)
         for _ in range(iterations):

@@ -119,11 +119,6 @@ class Layout:
         )
 
 
-def read_state(model: mujoco.MjModel, data: mujoco.MjData, task: Task) -> SimState:
-    """Ground truth of a simulation now."""
-    return Layout.of(model, task).state(data.qpos, data.qvel)
-
-
 def place_objects(model: mujoco.MjModel, data: mujoco.MjData, scene: Scene) -> None:
     """Puts the objects where the scene says, at rest, with its friction. The arm stays as it is."""
     for name, pose in scene.objects.items():

@@ -15,10 +15,11 @@ from robocoach.configs.models import DeployConfig, SafetyConfig
 from robocoach.robots.deploy import deploy, judge
 from robocoach.robots.franka import FrankaArm
 from robocoach.robots.loop import ControlLoop, Log, Run
-from robocoach.robots.rig import Rig, _contract
+from robocoach.robots.rig import Rig
 from robocoach.robots.safety import Fault
 from robocoach.robots.scripted import ScriptedPolicy
 from robocoach.robots.twin import Twin
+from robocoach.sim import provenance
 
 SAFETY = SafetyConfig(max_frame_age_s=1.0)
 """A busy machine may render late; where the frame's age is the subject, the product's own setting is used."""
@@ -30,7 +31,7 @@ class Stay:
     def __init__(self, change=None, at_call: int = 1) -> None:
         self.change, self.at_call, self.calls = change, at_call, 0
 
-    contract = _contract("twin", None)
+    contract = provenance.contract("twin", None)
 
     def reset(self) -> None:
         self.calls = 0
@@ -165,7 +166,7 @@ def test_a_dry_run_is_never_counted():
 
 @pytest.fixture
 def rig(arm, twin) -> Rig:
-    return Rig("twin", arm, twin.camera, twin, _contract("twin", None))
+    return Rig("twin", arm, twin.camera, twin, provenance.contract("twin", None))
 
 
 def test_the_demonstrator_stacks_through_franky_and_a_resume_repeats_nothing(rig, tmp_path):
@@ -184,7 +185,7 @@ def test_the_demonstrator_stacks_through_franky_and_a_resume_repeats_nothing(rig
 
 def test_a_slow_twin_makes_the_rollout_invalid(tmp_path):
     with Twin("stack-cube", pace=0.9) as slow, FrankaArm(slow.host, realtime=False) as arm:
-        rig = Rig("twin", arm, slow.camera, slow, _contract("twin", None))
+        rig = Rig("twin", arm, slow.camera, slow, provenance.contract("twin", None))
         result = deploy(DeployConfig(max_ticks=10), SAFETY, "stack-cube", Stay, [8], tmp_path, rig=rig)
     assert result.invalid == 1 and "of real time, 0.98 is the least" in result.rollouts[0].reason
 
