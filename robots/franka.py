@@ -62,6 +62,8 @@ class ArmState:
     """float64 (8,): joints [rad], opening width [m]."""
     read_at_s: float
     """Monotonic time at which this state was new."""
+    velocity_rad_s: np.ndarray | None = None
+    """float64 (7,): measured joint velocity."""
 
 
 def client_version() -> str:
@@ -100,6 +102,7 @@ class FrankaArm:
         self._fault: str | None = None
         self._robot_time_ms, self._state_at = -1, time.monotonic()
         self._q = np.asarray(self._robot.state.q, dtype=float)
+        self._dq = np.zeros(7)
         self._line = _Line(self._q, self._q, 0.0, 0.0)
         self.gripper = GripperWorker(gripper, GripperRule())
         self._done = threading.Event()
@@ -117,17 +120,17 @@ class FrankaArm:
         self._raise_fault()
         width, width_at = self._gripper_width()
         # The hand reports more slowly than the arm, and its age may be 0.1 s more before it counts.
-        return ArmState(np.append(self._q, width), min(self._state_at, width_at + 0.1))
+        return ArmState(np.append(self._q, width), min(self._state_at, width_at + 0.1), self._dq)
 
-    def command(self, values: np.ndarray, tick_at_s: float) -> None:
-        """Streams one action (8,): joints [rad] to be reached a tick after `tick_at_s`, and the hand's width [m]."""
+    def command(self, values: np.ndarray, tick_at_s: float, tick_s: float = TICK_S) -> None:
+        """Streams one action (8,): joints [rad] to be reached `tick_s` after `tick_at_s`, and the hand's width [m]."""
         self._raise_fault()
         now = time.monotonic()
         with self._lock:
             if not self._streaming:
                 self._line = _Line(self._q, self._q, now, now)
             here, _ = self._line.at(now)
-            end = max(tick_at_s + TICK_S, now + TICK_S / 2)
+            end = max(tick_at_s + tick_s, now + tick_s / 2)
             self._line = _Line(here, np.array(values[:7], dtype=float), now, end)
             self._streaming = True
         self.gripper.command(float(values[7]))
@@ -230,6 +233,7 @@ class FrankaArm:
         if robot_time != self._robot_time_ms:
             self._robot_time_ms, self._state_at = robot_time, now
             self._q = np.asarray(state.q, dtype=float)
+            self._dq = np.asarray(state.dq, dtype=float)
         with self._lock:
             if not self._streaming:
                 return

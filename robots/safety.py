@@ -92,6 +92,18 @@ class Moment:
     state_age_s: float
     policy_wait_s: float = 0.0
     """How long the loop has been waiting for an action past the tick that needed it."""
+    tick_s: float = TICK_S
+    """Time in which the command is to be reached."""
+    last_velocity_rad_s: np.ndarray | None = None
+    """(7,) velocity of the last command; None when the arm was at rest."""
+    velocity_rad_s: np.ndarray | None = None
+    """(7,) measured joint velocity; None when the arm reports none."""
+    frame_unchanged_s: float = 0.0
+    """For how long new frames have shown the very same pixels."""
+    previous_state: np.ndarray | None = None
+    """(8,) the state before this one."""
+    previous_state_s: float = 0.0
+    """Time between the two states."""
 
 
 @dataclass(frozen=True)
