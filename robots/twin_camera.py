@@ -21,6 +21,7 @@ from robocoach.robots.priority import go_first
 CAMERA_PRIORITY = -5
 """After the arm, before everything else."""
 HEADER = struct.Struct("<d")
+NOISE_OFFSETS = 4096
 
 
 def pack(frame: Frame) -> bytes:
@@ -33,6 +34,24 @@ def unpack(message: bytes) -> Frame:
     (captured_s,) = HEADER.unpack_from(message)
     pixels = np.frombuffer(message, np.uint8, offset=HEADER.size)
     return Frame(pixels.reshape(IMAGE_SIZE, IMAGE_SIZE, 3), captured_s)
+
+
+class SensorNoise:
+    """Flips the last bit of half of the values, differently in every frame.
+
+    No sensor delivers the same picture twice, which is how a frozen camera is told from a world at rest.
+    """
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self._bits = rng.integers(0, 2, IMAGE_SIZE * IMAGE_SIZE * 3 + NOISE_OFFSETS, np.uint8)
+        self._frames = 0
+
+    def add(self, image: np.ndarray) -> np.ndarray:
+        """uint8 (224, 224, 3) → the same with noise."""
+        self._frames += 1
+        at = self._frames * 977 % NOISE_OFFSETS
+        return image ^ self._bits[at : at + image.size].reshape(image.shape)
 
 
 def render(requests: Connection, memory: Any, task_name: str, backend: str) -> None:
@@ -55,6 +74,7 @@ def render(requests: Connection, memory: Any, task_name: str, backend: str) -> N
         model, data = simulator.model, simulator.data
         camera = mujoco_scene.WristRenderer(model)
         board = StateBoard(memory, model.nq)
+        noise = SensorNoise()
         camera.render(data)
         requests.send_bytes(b"ready")
         while True:
@@ -71,5 +91,5 @@ def render(requests: Connection, memory: Any, task_name: str, backend: str) -> N
             data.qpos[:] = snapshot.qpos
             mujoco.mj_kinematics(model, data)
             mujoco.mj_camlight(model, data)
-            requests.send_bytes(pack(Frame(camera.render(data), snapshot.at_s)))
+            requests.send_bytes(pack(Frame(noise.add(camera.render(data)), snapshot.at_s)))
         camera.close()
