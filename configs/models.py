@@ -125,6 +125,18 @@ class DeployConfig(Section):
     min_clock_ratio: float = setting(0.98, "a twin slower than this makes the rollout invalid", gt=0, le=1)
 
 
+class SessionConfig(Section):
+    """Counted trials on the twin or on an arm, each with a verdict."""
+
+    trials: int = setting(10, "valid trials of each checkpoint to reach", ge=1, le=1_000)
+    extra_trials: int = setting(5, "trials at most that make up for invalid ones, at the end", ge=0, le=1_000)
+    distractors: int = setting(0, "objects beside the task's own that the operator puts on the table", ge=0, le=8)
+    blind: bool = setting(False, "two checkpoints under codes, revealed when the session is closed")
+    verdict: Literal["ask", "auto"] = setting("ask", "who judges: the operator, or (twin only) the task's predicate")
+    countdown_s: float = setting(3.0, "warning before the arm moves", unit="s", ge=0, le=60)
+    reference: float = setting(0.0, "success rate that one checkpoint is compared with; 0 for none", ge=0, lt=1)
+
+
 class Sim2RealConfig(Section):
     """The main job: every stage of `pipeline sim2real`."""
 
@@ -137,3 +149,4 @@ class Sim2RealConfig(Section):
     improve: ImproveConfig = ImproveConfig()
     safety: SafetyConfig = SafetyConfig()
     deploy: DeployConfig = DeployConfig()
+    session: SessionConfig = SessionConfig()

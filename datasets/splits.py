@@ -3,13 +3,14 @@
 A seed fixes a scene completely. The ranges are constants, outside every proposal, and disjoint (a test proves it):
 demonstrations never show a scene on which a policy is judged, the coach reads only rollouts on *train* seeds,
 selection uses *validation* seeds, and the reported number comes from *held-out* seeds, which run once.
+*session* seeds are the placements of counted trials on an arm.
 """
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-Split = Literal["demonstration", "train", "validation", "heldout", "twin", "development"]
+Split = Literal["demonstration", "train", "validation", "heldout", "twin", "development", "session"]
 
 SPAN = 10_000_000
 """Seeds in each range."""

@@ -38,6 +38,8 @@ class Extra:
     metavar: str = ""
     """Empty for a switch."""
     required: bool = False
+    many: bool = False
+    """May be given several times; its value is a list."""
 
 
 @dataclass
@@ -89,7 +91,11 @@ def parser(
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=118),
     )
     for extra in extras:
-        if extra.metavar:
+        if extra.many:
+            made.add_argument(
+                extra.flag, metavar=extra.metavar, action="append", required=extra.required, help=extra.help
+            )
+        elif extra.metavar:
             made.add_argument(extra.flag, metavar=extra.metavar, required=extra.required, help=extra.help)
         else:
             made.add_argument(extra.flag, action="store_true", help=extra.help)
