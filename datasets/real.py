@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from robocoach.configs.errors import UserError
 from robocoach.datasets import real_droid, real_lerobot
+from robocoach.datasets.arms import JOINT_RANGE_RAD
 from robocoach.datasets.columns import read_columns
 from robocoach.datasets.contract import ACTION_KEY, FPS, STATE_KEY, Contract, GripperRule, check
 from robocoach.datasets.episode import Episode
@@ -29,18 +30,6 @@ from robocoach.datasets.record import assemble, dataset_digest
 
 IMPORTER_VERSION = 1
 """Raised when the same input gives other output, so that older imports are made again."""
-
-ARM_LIMITS_RAD = {
-    "panda": (
-        (-2.8973, -1.7628, -2.8973, -3.0718, -2.8973, -0.0175, -2.8973),
-        (2.8973, 1.7628, 2.8973, -0.0698, 2.8973, 3.7525, 2.8973),
-    ),
-    "fr3": (
-        (-2.7437, -1.7837, -2.9007, -3.0421, -2.8065, 0.5445, -3.0159),
-        (2.7437, 1.7837, 2.9007, -0.1518, 2.8065, 4.5169, 3.0159),
-    ),
-}
-"""Joint limits of the arms that a dataset can name, from Franka's data sheets."""
 
 
 @dataclass(frozen=True)
@@ -194,9 +183,9 @@ def _checked(episode: Episode, contract: Contract) -> Episode:
 
 def _limits(contract: Contract) -> tuple[np.ndarray, np.ndarray]:
     arm = contract.provenance.robot.partition("+")[0]
-    if arm not in ARM_LIMITS_RAD:
-        raise UserError(f"the robot '{contract.provenance.robot}' is unknown; choose from {', '.join(ARM_LIMITS_RAD)}")
-    low, high = ARM_LIMITS_RAD[arm]
+    if arm not in JOINT_RANGE_RAD:
+        raise UserError(f"the robot '{contract.provenance.robot}' is unknown; choose from {', '.join(JOINT_RANGE_RAD)}")
+    low, high = JOINT_RANGE_RAD[arm]
     return np.array(low), np.array(high)
 
 

@@ -16,45 +16,13 @@ from enum import StrEnum
 import numpy as np
 
 from robocoach.configs.models import SafetyConfig
+from robocoach.robots.limits import FR3, ArmLimits
 
 ARM_DOF = 7
 TICK_S = 0.1
 WIDTH_SLACK_M = 0.005
 """A commanded width this far outside the hand's range is read as its end, without counting a clamp: the width is a
 decision (see `GripperRule`), and a regressed 0.0801 m means open."""
-
-
-@dataclass(frozen=True)
-class ArmLimits:
-    """What one arm may be asked to do."""
-
-    q_min_rad: tuple[float, ...]
-    q_max_rad: tuple[float, ...]
-    velocity_rad_s: tuple[float, ...]
-    velocity_offset_rad_s: tuple[float, ...]
-    velocity_slope_rad_s2: tuple[float, ...]
-    """`o` and `d` of the position-dependent bound: |q̇| ≤ −o + √(2 d (L − q)) towards the stop `L`."""
-    stop_min_rad: tuple[float, ...]
-    stop_max_rad: tuple[float, ...]
-    width_max_m: float = 0.08
-
-    def velocity_towards(self, q: np.ndarray, sign: np.ndarray) -> np.ndarray:
-        """Largest speed (7,) [rad/s] allowed at joints `q` in the direction `sign` (7,)."""
-        distance = np.where(sign > 0, np.array(self.stop_max_rad) - q, q - np.array(self.stop_min_rad))
-        slope, offset = np.array(self.velocity_slope_rad_s2), np.array(self.velocity_offset_rad_s)
-        near_stop = -offset + np.sqrt(np.maximum(0.0, 2 * slope * distance))
-        return np.minimum(np.array(self.velocity_rad_s), np.maximum(0.0, near_stop))
-
-
-FR3 = ArmLimits(
-    q_min_rad=(-2.7437, -1.7837, -2.9007, -3.0421, -2.8065, 0.5445, -3.0159),
-    q_max_rad=(2.7437, 1.7837, 2.9007, -0.1518, 2.8065, 4.5169, 3.0159),
-    velocity_rad_s=(2.62, 2.62, 2.62, 2.62, 5.26, 4.18, 5.26),
-    velocity_offset_rad_s=(0.30, 0.20, 0.20, 0.30, 0.35, 0.35, 0.35),
-    velocity_slope_rad_s2=(6.0, 2.585, 3.5, 4.0, 17.0, 5.5, 17.0),
-    stop_min_rad=(-2.7501, -1.7918, -2.9065, -3.0481, -2.8101, 0.54092, -3.0196),
-    stop_max_rad=(2.7501, 1.7918, 2.9065, -0.1458, 2.8101, 4.5205, 3.0196),
-)
 
 
 class Fault(StrEnum):
