@@ -118,11 +118,37 @@ class DeployConfig(Section):
 
     robot: Literal["twin", "fr3", "panda"] = setting("twin", "what to drive")
     host: str = setting("", "FCI address of the arm; empty starts the twin on loopback")
+    serial: str = setting("", "serial number on the arm's base, by which its checks are remembered")
     rollouts: int = setting(10, "counted rollouts of the policy", ge=1, le=1_000)
     demonstrator_rollouts: int = setting(10, "demonstrator rollouts that prove the twin", ge=0, le=1_000)
     dry_run: bool = setting(False, "everything but motion")
     max_ticks: int = setting(120, "time limit of a rollout", unit="ticks of 0.1 s", ge=10, le=10_000)
+    rate: int = setting(10, "control ticks a second; the rows of a chunk stay 0.1 s apart", unit="Hz", ge=10, le=30)
+    blend_steps: int = setting(
+        2, "rows over which a new chunk takes over from the overlap of the last one; 0 switches at once", ge=0, le=20
+    )
     min_clock_ratio: float = setting(0.98, "a twin slower than this makes the rollout invalid", gt=0, le=1)
+
+
+class CameraConfig(Section):
+    """The wrist RealSense on hardware; the twin renders its own."""
+
+    camera_serial: str = setting("", "serial number of the RealSense; empty takes the only one that is plugged in")
+    camera_width_px: int = setting(
+        0, "width of the colour stream; 0 takes the smallest mode that fits the contract", unit="px", ge=0, le=4096
+    )
+    camera_height_px: int = setting(0, "height of the colour stream; 0 as for the width", unit="px", ge=0, le=4096)
+    camera_fps: int = setting(30, "frames a second to ask for", unit="Hz", ge=6, le=90)
+    exposure_us: int = setting(
+        0, "exposure time; 0 lets the camera find it during warm-up", unit="us", ge=0, le=200_000
+    )
+    gain: int = setting(0, "gain of the colour sensor; 0 lets the camera find it during warm-up", ge=0, le=1_000)
+    white_balance_k: int = setting(
+        0, "white balance; 0 lets the camera find it during warm-up", unit="K", ge=0, le=10_000
+    )
+    lock_exposure: bool = setting(True, "keep exposure and white balance as they are when the warm-up ends")
+    warmup_s: float = setting(1.5, "frames are thrown away for at least this long", unit="s", ge=0, le=60)
+    warmup_frames: int = setting(20, "frames that are thrown away at least", ge=0, le=1_000)
 
 
 class SessionConfig(Section):
@@ -149,4 +175,5 @@ class Sim2RealConfig(Section):
     improve: ImproveConfig = ImproveConfig()
     safety: SafetyConfig = SafetyConfig()
     deploy: DeployConfig = DeployConfig()
+    camera: CameraConfig = CameraConfig()
     session: SessionConfig = SessionConfig()
