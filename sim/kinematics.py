@@ -41,25 +41,36 @@ class Arm:
         It starts from the home posture: the answer is a smooth function of the pose alone, and a demonstrator
         that uses it shows one arm posture for one hand pose. Residual below 0.1 mm inside the workspace.
         """
-        q = np.array(HOME_Q, dtype=float)
-        jacobian_p, jacobian_r = np.zeros((3, self._model.nv)), np.zeros((3, self._model.nv))
-        rest = np.array(HOME_Q)
+        q, rest = np.array(HOME_Q, dtype=float), np.array(HOME_Q)
         for _ in range(iterations):
             now, turned = self.tcp_pose(q)
-            error = np.concatenate([position - now, _rotation_error(rotation, turned)])
+            error = np.concatenate([position - now, rotation_error(rotation, turned)])
             if np.linalg.norm(error) < 1e-4:
                 break
-            mujoco.mj_comPos(self._model, self._data)
-            mujoco.mj_jac(self._model, self._data, jacobian_p, jacobian_r, now, self._hand)
-            jacobian = np.vstack([jacobian_p, jacobian_r])[:, self._dofs]
-            inverse = jacobian.T @ np.linalg.inv(jacobian @ jacobian.T + 1e-4 * np.eye(6))
-            step = inverse @ error
-            step += (np.eye(7) - inverse @ jacobian) @ (0.1 * (rest - q))
+            step = self._step(error, now, 0.1 * (rest - q))
             q = np.clip(q + np.clip(step, -0.3, 0.3), self.q_min + 0.06, self.q_max - 0.06)
         return q
 
+    def nudge(self, q: np.ndarray, twist: np.ndarray, posture_step: np.ndarray) -> np.ndarray:
+        """Change of joints (7,) [rad] that moves the TCP of an arm at `q` by a small twist (6,), world frame.
 
-def _rotation_error(wanted: np.ndarray, now: np.ndarray) -> np.ndarray:
+        `twist` is a translation [m] and a rotation vector [rad]; of `posture_step` (7,) [rad] that part is added
+        which leaves the hand where it is.
+        """
+        now, _ = self.tcp_pose(q)
+        return self._step(twist, now, posture_step)
+
+    def _step(self, error: np.ndarray, tcp: np.ndarray, posture_step: np.ndarray) -> np.ndarray:
+        """Damped least squares at the joints whose kinematics were computed last."""
+        jacobian_p, jacobian_r = np.zeros((3, self._model.nv)), np.zeros((3, self._model.nv))
+        mujoco.mj_comPos(self._model, self._data)
+        mujoco.mj_jac(self._model, self._data, jacobian_p, jacobian_r, tcp, self._hand)
+        jacobian = np.vstack([jacobian_p, jacobian_r])[:, self._dofs]
+        inverse = jacobian.T @ np.linalg.inv(jacobian @ jacobian.T + 1e-4 * np.eye(6))
+        return inverse @ error + (np.eye(7) - inverse @ jacobian) @ posture_step
+
+
+def rotation_error(wanted: np.ndarray, now: np.ndarray) -> np.ndarray:
     """Rotation vector (3,) in the world frame that turns `now` towards `wanted` (exact for small angles)."""
     return 0.5 * np.sum(np.cross(now.T, wanted.T), axis=0)
 
