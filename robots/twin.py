@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
+import signal
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +23,7 @@ from robocoach.robots import twin_camera, twin_server
 from robocoach.robots.camera import Frame, FrameBox
 from robocoach.robots.fci import FCI_PORT
 from robocoach.robots.twin_server import STEP_S, StateBoard
+from robocoach.robots.twin_tape import Stretch, Tape
 
 if TYPE_CHECKING:
     from robocoach.sim.mujoco_scene import Layout
@@ -28,16 +33,29 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 90.0
 SAME_MOMENT_S = 0.005
 GL_BACKENDS = ("egl", "osmesa")
+ARM_FAULTS = ("cut", "silent", "reflex", "user stop", "locked", "hand fails", "hand cut", "version", "heal")
+"""What `Twin.inject` knows; see `twin_arm.TwinArm.suffer`."""
 
 
 class TwinCamera:
-    """The wrist camera of the twin; frames come when triggered. `GL_BACKENDS` are tried in turn."""
+    """The wrist camera of the twin; frames come when triggered. `GL_BACKENDS` are tried in turn.
+
+    `stall`, `freeze` and `unplug` are what a camera can suffer; `plug_in` mends them all.
+    """
 
     def __init__(self, context: Any, memory: Any, task_name: str) -> None:
-        for backend in GL_BACKENDS:
-            self._requests, theirs = context.Pipe()
-            self.process = context.Process(
-                target=twin_camera.render, args=(theirs, memory, task_name, backend), name="twin-camera", daemon=True
+        self._context, self._arguments = context, (memory, task_name)
+        self._scene: Scene | None = None
+        self._frozen: Frame | None = None
+        self.process: Any = None
+        self.backend = ""
+        self._start(GL_BACKENDS)
+
+    def _start(self, backends: Sequence[str]) -> None:
+        for backend in backends:
+            self._requests, theirs = self._context.Pipe()
+            self.process = self._context.Process(
+                target=twin_camera.render, args=(theirs, *self._arguments, backend), name="twin-camera", daemon=True
             )
             self.process.start()
             theirs.close()
@@ -48,8 +66,9 @@ class TwinCamera:
         self.backend = backend
         self._box = FrameBox()
         self._asked = threading.Lock()
-        self._reader = threading.Thread(target=self._read, name="twin-camera", daemon=True)
-        self._reader.start()
+        threading.Thread(
+            target=self._read, args=(self._requests, self._box, self._asked), name="twin-camera", daemon=True
+        ).start()
 
     def trigger(self) -> None:
         """Asks for a frame unless one is being rendered; returns at once."""
@@ -74,10 +93,38 @@ class TwinCamera:
 
     def repaint(self, scene: Scene) -> None:
         """Colours, light and camera error of a scene; shown in every frame asked for from now on."""
+        self._scene = scene
         self._send(("scene", scene))
+
+    def stall(self) -> float:
+        """No frame comes any more, as when the bus hangs; returns when."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        return time.monotonic()
+
+    def freeze(self) -> float:
+        """The same picture comes again and again, as if it were new; returns when."""
+        self._frozen = self._box.latest()
+        return time.monotonic()
+
+    def unplug(self) -> float:
+        """The device is gone; returns when."""
+        self.process.kill()
+        return time.monotonic()
+
+    def plug_in(self) -> None:
+        """Mends what `stall`, `freeze` or `unplug` did; a new device takes seconds to come up."""
+        self._frozen = None
+        if self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGCONT)
+            return
+        self._start((self.backend,))
+        if self._scene is not None:
+            self.repaint(self._scene)
 
     def close(self) -> None:
         """Ends the process."""
+        if self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGCONT)
         self._send(("stop",))
         _end(self.process)
 
@@ -87,14 +134,14 @@ class TwinCamera:
         except OSError:
             return  # the process is gone: frames stop, and the envelope stops the arm for it
 
-    def _read(self) -> None:
+    def _read(self, requests: Connection, box: FrameBox, asked: threading.Lock) -> None:
         while True:
             try:
-                frame = twin_camera.unpack(self._requests.recv_bytes())
+                frame = twin_camera.unpack(requests.recv_bytes())
             except (EOFError, OSError):
                 return
-            self._box.put(frame)
-            self._asked.release()
+            box.put(replace(self._frozen, captured_s=frame.captured_s) if self._frozen is not None else frame)
+            asked.release()
 
 
 class Twin:
@@ -111,10 +158,16 @@ class Twin:
         context = multiprocessing.get_context("spawn")
         nq, nv = twin_server.degrees_of_freedom(get_task(task_name))
         memory = context.RawArray("d", StateBoard.size(nq, nv))
-        self._board = StateBoard(memory, nq)
+        tape_memory = context.RawArray("d", Tape.size())
+        self._board, self._tape = StateBoard(memory, nq), Tape(tape_memory)
+        self._recording_from = 0
         self._requests, theirs = context.Pipe()
+        self._asking = threading.Lock()
         self.process = context.Process(
-            target=twin_server.serve, args=(theirs, memory, task_name, host, pace), name="twin-fci", daemon=True
+            target=twin_server.serve,
+            args=(theirs, memory, tape_memory, task_name, host, pace),
+            name="twin-fci",
+            daemon=True,
         )
         self.process.start()
         theirs.close()
@@ -147,6 +200,27 @@ class Twin:
         snapshot = self._board.read()
         return self._layout.state(snapshot.qpos, snapshot.qvel)
 
+    def record(self) -> None:
+        """Begins a recording of the 1 kHz command stream; a recording under way is forgotten."""
+        self._recording_from = self._tape.count
+
+    def recorded(self) -> Stretch:
+        """What the arm was commanded and did since `record`, two minutes at most. Raises ValueError."""
+        return self._tape.read(self._recording_from)
+
+    def inject(self, fault: str, **detail: Any) -> float:
+        """Lets the arm suffer a fault; returns the monotonic time at which it took effect.
+
+        `cut` (`seconds`): every connection is closed, and new ones are not served for a while, as when another client
+        holds the FCI. `silent`: no state is sent. `reflex` (`error`): the motion is aborted with one of
+        `twin_arm.ERRORS`. `user stop`, `locked`: the motion is aborted and none can start. `hand fails`: hand commands
+        are answered as failed. `hand cut`: the hand's connection is closed. `version` (`version`): another FCI server
+        version is spoken. `heal` ends all of them. Raises ValueError for anything else.
+        """
+        if fault not in ARM_FAULTS:
+            raise ValueError(f"no fault {fault!r}; there are {', '.join(ARM_FAULTS)}")
+        return self._ask(("inject", fault, detail), 5.0)[1]
+
     def clock(self) -> tuple[float, float]:
         """Simulated time and the monotonic time it belongs to [s]; waits for the first step of a twin just started."""
         deadline = time.monotonic() + 2.0
@@ -165,10 +239,11 @@ class Twin:
 
     def _ask(self, request: tuple | None, timeout_s: float) -> tuple:
         try:
-            if request is not None:
-                self._requests.send(request)
-            if self._requests.poll(timeout_s):
-                return self._requests.recv()
+            with self._asking:
+                if request is not None:
+                    self._requests.send(request)
+                if self._requests.poll(timeout_s):
+                    return self._requests.recv()
         except (EOFError, OSError) as error:
             raise TwinLost("the twin's process has ended") from error
         raise TwinLost(f"the twin has not answered for {timeout_s:.0f} s")

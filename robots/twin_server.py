@@ -20,8 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robocoach.robots.priority import keep_time
+from robocoach.robots.twin_tape import Tape
 
 if TYPE_CHECKING:
+    from robocoach.robots.twin_arm import TwinArm
+    from robocoach.sim.mujoco_scene import Layout
     from robocoach.sim.task import Task
 
 STEP_S = 0.001
@@ -90,59 +93,68 @@ def loopback_hosts(tries: int = 20) -> Iterator[str]:
         yield f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
 
 
-def serve(requests: Connection, memory: Any, task_name: str, host: str, pace: float) -> None:
+def serve(requests: Connection, memory: Any, tape_memory: Any, task_name: str, host: str, pace: float) -> None:
     """The process: answers `("ready", host, layout)`, then serves FCI until asked to stop or its parent is gone.
 
     `pace` below 1 makes the clock that much slower, to show what a slow machine does. Requests: `("place", scene)`
-    puts the objects where a scene says; `("stop",)`.
+    puts the objects where a scene says; `("inject", fault, detail)` makes a fault happen; `("stop",)`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it stops the arm first, then this process
     logging.disable(logging.WARNING)
-    from franky_sim import SimulationServer
-
+    from robocoach.robots.twin_arm import TwinArm
     from robocoach.sim import mujoco_scene
     from robocoach.sim.tasks import get_task
 
     task = get_task(task_name)
     with mujoco_scene.build(task) as simulator:
-        server = SimulationServer(simulator, hostname_candidates=[host] if host else list(loopback_hosts()))
+        arm = TwinArm(simulator.robots[0], [host] if host else loopback_hosts(), Tape(tape_memory))
         try:
-            server.init()
+            arm.init()
         except OSError as error:
             requests.send(("busy", str(error)))
             return
         try:
+            simulator.start()
             layout = mujoco_scene.Layout.of(simulator.model, task)
-            requests.send(("ready", server.robot_servers[0].hostname, layout))
-            _run(server, simulator, requests, StateBoard(memory, simulator.model.nq), STEP_S / pace)
+            requests.send(("ready", arm.hostname, layout))
+            _run(arm, simulator, requests, StateBoard(memory, simulator.model.nq), layout, STEP_S / pace)
         finally:
-            server.cleanup()
+            arm.cleanup()
 
 
-def _run(server: Any, simulator: Any, requests: Connection, board: StateBoard, period_s: float) -> None:
+def _run(
+    arm: TwinArm, simulator: Any, requests: Connection, board: StateBoard, layout: Layout, period_s: float
+) -> None:
     from robocoach.sim import mujoco_scene
+    from robocoach.sim.robot_model import ARM_JOINTS
 
     gc.collect()
     gc.freeze()
     gc.disable()
     keep_time()  # an arm's controller does not wait for other programs
     steps, due = 0, time.monotonic()
-    arm = server.robot_servers[0]
+    data, joints = simulator.data, list(layout.arm)
+    velocities = [int(simulator.model.joint(mujoco_scene.PREFIX + name).dofadr[0]) for name in ARM_JOINTS]
     while True:
-        # What `run_once` does, without its sleep at the end, which yields the core even when asked not to wait.
+        # What franky-sim's `run_once` does, without its sleep at the end, which yields the core even when asked not to
+        # wait.
         arm.process_commands()
+        arm.write_tape(data.qpos[joints], data.qvel[velocities])
         simulator.step()
         arm.send_state()
         steps += 1
-        board.write(steps, time.monotonic(), simulator.data.qpos, simulator.data.qvel)
+        board.write(steps, time.monotonic(), data.qpos, data.qvel)
         if steps % STEPS_BETWEEN_REQUESTS == 0:
             try:
                 if requests.poll():
                     request = requests.recv()
                     if request[0] == "stop":
                         return
-                    mujoco_scene.place_objects(simulator.model, simulator.data, request[1])
-                    requests.send(("placed",))
+                    if request[0] == "inject":
+                        requests.send(("injected", arm.suffer(request[1], **request[2])))
+                    else:
+                        mujoco_scene.place_objects(simulator.model, data, request[1])
+                        requests.send(("placed",))
             except (EOFError, OSError):
                 return  # the parent is gone
         due += period_s
