@@ -163,6 +163,30 @@ class SessionConfig(Section):
     reference: float = setting(0.0, "success rate that one checkpoint is compared with; 0 for none", ge=0, lt=1)
 
 
+class RecordConfig(Section):
+    """Teleoperated episodes on the twin or on an arm."""
+
+    episodes: int = setting(30, "accepted episodes to reach", ge=1, le=10_000)
+    teleop: Literal["gello", "spacemouse", "keyboard", "guide", "script"] = setting(
+        "keyboard", "what the operator steers with; script is the demonstrator, on the twin only"
+    )
+    max_seconds: float = setting(60.0, "time limit of an episode", unit="s", ge=1, le=3_600)
+    unattended: bool = setting(False, "nobody at the keys: the script steers, the task's predicate judges (twin only)")
+    homing: Literal["ask", "auto"] = setting("ask", "move to the start pose at a key, or by itself after each episode")
+    keys: str = setting(
+        "start=enter,success=enter,stop=space,failure=tab,redo=backspace,discard=x,home=h,quit=escape",
+        "keys of the recording, also those that a foot pedal types; what is not named keeps its key",
+    )
+    leader: str = setting("", "calibration file of the GELLO leader (JSON)")
+    leader_tolerance_rad: float = setting(
+        0.25, "leader and arm may differ by this much in a joint when an episode begins", unit="rad", gt=0, le=0.6
+    )
+    jog_speed_m_s: float = setting(
+        0.12, "fastest the keyboard or the space mouse moves the hand", unit="m/s", gt=0, le=0.5
+    )
+    jog_turn_rad_s: float = setting(0.6, "fastest they turn it", unit="rad/s", gt=0, le=2)
+
+
 class Sim2RealConfig(Section):
     """The main job: every stage of `pipeline sim2real`."""
 
@@ -177,3 +201,4 @@ class Sim2RealConfig(Section):
     deploy: DeployConfig = DeployConfig()
     camera: CameraConfig = CameraConfig()
     session: SessionConfig = SessionConfig()
+    record: RecordConfig = RecordConfig()
