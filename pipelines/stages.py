@@ -54,6 +54,7 @@ CORRECTIVE_SHARE = 1 / 3
 def check_settings(config: Sim2RealConfig) -> None:
     """What can be refused before anything is written: task, mixture, robot."""
     from robocoach.datasets.mixture import parse_mix
+    from robocoach.robots import approval
     from robocoach.robots.fci import check_model
     from robocoach.sim.tasks import get_task
 
@@ -66,10 +67,13 @@ def check_settings(config: Sim2RealConfig) -> None:
     if config.data.real and not weights.get("real"):
         raise UserError(f"--real {config.data.real} has no weight in --mix {config.data.mix}; add real=1 to it")
     check_model(config.deploy.robot)
-    if config.deploy.robot == "fr3" and not (config.deploy.host and config.deploy.dry_run):
-        raise UserError("--robot fr3 needs --host IP and, until motion on hardware is released, --dry-run")
+    if config.deploy.robot != "twin":
+        if not config.deploy.host:
+            raise UserError(f"--robot {config.deploy.robot} needs --host IP, the arm's address")
+        if not config.deploy.dry_run:
+            approval.require(config.deploy)
     if config.deploy.robot == "twin" and config.deploy.host and not config.deploy.host.startswith("127."):
-        raise UserError(f"--host {config.deploy.host} names an arm but --robot is twin; add --robot fr3 --dry-run")
+        raise UserError(f"--host {config.deploy.host} names an arm but --robot is twin; add --robot fr3")
 
 
 def open_pool(config: Sim2RealConfig) -> SimulatorPool:
@@ -405,6 +409,7 @@ def deploy(config: Sim2RealConfig, checkpoint: Path, folder: Path, bar: Bar) -> 
     """First the scripted demonstrator (on the twin), then the policy, through franky, envelope and FCI, counted."""
     from robocoach.policies.checkpoint import load_policy
     from robocoach.robots.deploy import deploy as run
+    from robocoach.robots.keys import Keys
     from robocoach.robots.rig import open_rig
     from robocoach.robots.scripted import ScriptedPolicy
 
@@ -417,7 +422,7 @@ def deploy(config: Sim2RealConfig, checkpoint: Path, folder: Path, bar: Bar) -> 
     def show(before: int, who: str) -> Callable[[int, int, str], None]:
         return lambda done, _, note: bar.update(before + done, total, "rollouts", f"{who}, {note}")
 
-    with open_rig(settings, config.task) as rig:
+    with open_rig(settings, config.task) as rig, Keys() as keys:
         proof = None
         if proofs:
             proof = run(
@@ -440,6 +445,7 @@ def deploy(config: Sim2RealConfig, checkpoint: Path, folder: Path, bar: Bar) -> 
             show(proofs, "policy"),
             rig=rig,
             accept=accept,
+            halt=lambda: "stopped by the operator (space bar)" if keys.poll() == "space" else None,
         ).summary()
     return _deployed(settings.robot, made, proof)
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from robocoach.configs.errors import UserError
-from robocoach.datasets.contract import IMAGE_KEY, IMAGE_SIZE, STATE_DIM, STATE_KEY, Contract, Meaning
+from robocoach.datasets.contract import ACTION_KEY, IMAGE_KEY, IMAGE_SIZE, STATE_DIM, STATE_KEY, Contract, Meaning
 from robocoach.datasets.contract import differences as contract_differences
 from robocoach.datasets.video import resize
 from robocoach.policies.cpu import keep_freed_memory, set_threads
@@ -82,10 +82,14 @@ def verify(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def load_policy(folder: Path, device: str = "cpu", threads: int | None = None) -> ChunkPolicy:
+def load_policy(
+    folder: Path, device: str = "cpu", threads: int | None = None, *, continuing: bool | None = None
+) -> ChunkPolicy:
     """A policy that acts, from a checkpoint folder. Raises UserError, see `verify`.
 
-    `threads` sets PyTorch's threads for this process (0: all cores); None leaves them.
+    `threads` sets PyTorch's threads for this process (0: all cores); None leaves them. `continuing` turns on LeRobot's
+    real-time chunking: a chunk is guided to go on from the one in use (arXiv 2506.07339), for a robot that moves on
+    while a large model thinks; by default it is on for pi05. It matters only to callers that say what is in use.
     """
     folder = Path(folder)
     manifest = verify(folder)
@@ -106,6 +110,10 @@ def load_policy(folder: Path, device: str = "cpu", threads: int | None = None) -
     keep_freed_memory()
     config = PreTrainedConfig.from_pretrained(folder)
     config.device = device
+    if kind == "pi05" if continuing is None else continuing:
+        from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+        config.rtc_config = RTCConfig()
     # LeRobot's own loader of pi05 would print a problem and go on with random weights.
     policy = get_policy_class(kind)(config)
     load_weights(policy, folder)
@@ -134,6 +142,22 @@ class _LeRobotPolicy:
         self.policy.reset()
 
     def act(self, image: np.ndarray, state: np.ndarray, instruction: str) -> np.ndarray:
+        actions, executed = self.plan(image, state, instruction)
+        return actions[:executed]
+
+    def plan(
+        self,
+        image: np.ndarray,
+        state: np.ndarray,
+        instruction: str,
+        previous: np.ndarray | None = None,
+        delay_steps: int = 0,
+    ) -> tuple[np.ndarray, int]:
+        """The whole chunk, float32 (chunk_size, 8), and how many of its rows to execute before the next look.
+
+        A policy with real-time chunking continues `previous` (m, 8), what the chunk in use says for this moment and
+        after, of which `delay_steps` rows will be executed before this answer is there; others ignore it.
+        """
         config = self.policy.config
         if image.shape != (IMAGE_SIZE, IMAGE_SIZE, 3) or image.dtype != np.uint8 or np.shape(state) != (STATE_DIM,):
             raise ValueError(
@@ -142,16 +166,27 @@ class _LeRobotPolicy:
             )
         px = getattr(config, "image_px", IMAGE_SIZE)
         pixels = torch.from_numpy(np.ascontiguousarray(resize(image, px))).permute(2, 0, 1).float() / 255
-        batch = self.before(
-            {
-                IMAGE_KEY: pixels,
-                STATE_KEY: torch.from_numpy(np.asarray(state, dtype=np.float32)),
-                "task": instruction,
-            }
-        )
+        observation = {
+            IMAGE_KEY: pixels,
+            STATE_KEY: torch.from_numpy(np.asarray(state, dtype=np.float32)),
+            "task": instruction,
+        }
+        batch = self.before(observation)
         shape = (1, config.chunk_size, config.max_action_dim)
         noise = torch.randn(shape, generator=self.generator).to(config.device)
-        with torch.inference_mode():
-            chunk = self.policy.predict_action_chunk(batch, noise=noise)
-            actions = self.after(chunk[:, : config.n_action_steps])
-        return actions[0, :, : len(self.contract.meaning.action_names)].float().cpu().numpy()
+        continued = self._continued(observation, previous, delay_steps)
+        # Guidance takes a gradient through the policy, which inference mode forbids.
+        with torch.no_grad() if continued else torch.inference_mode():
+            chunk = self.policy.predict_action_chunk(batch, noise=noise, **continued)
+            actions = self.after(chunk)
+        dims = len(self.contract.meaning.action_names)
+        return actions[0, :, :dims].float().cpu().numpy(), config.n_action_steps
+
+    def _continued(self, observation: dict[str, Any], previous: np.ndarray | None, delay_steps: int) -> dict[str, Any]:
+        """What LeRobot's real-time chunking wants of the last chunk, in the policy's own units; {} where it is off."""
+        rtc = getattr(self.policy.config, "rtc_config", None)
+        if rtc is None or not rtc.enabled or previous is None or not len(previous):
+            return {}
+        rows = torch.from_numpy(np.asarray(previous, dtype=np.float32))[None]
+        left_over = self.before({**observation, ACTION_KEY: rows})[ACTION_KEY]
+        return {"prev_chunk_left_over": left_over, "inference_delay": min(delay_steps, len(previous))}

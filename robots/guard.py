@@ -16,7 +16,8 @@ import numpy as np
 from robocoach.configs.models import SafetyConfig
 from robocoach.robots.camera import Camera, Frame
 from robocoach.robots.franka import ArmState
-from robocoach.robots.safety import FR3, ArmLimits, Command, Hold, Moment, Stop, check
+from robocoach.robots.limits import FR3, ArmLimits
+from robocoach.robots.safety import Command, Hold, Moment, Stop, check
 
 TICK_S = 0.1
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import DeployConfig
 from robocoach.datasets.contract import Contract
-from robocoach.robots import fci
+from robocoach.robots import approval, fci
 from robocoach.robots.camera import Camera
 from robocoach.robots.franka import FrankaArm
+from robocoach.robots.limits import FR3, LIMITS, ArmLimits
 from robocoach.robots.twin import Twin
 from robocoach.sim import provenance
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from robocoach.sim.task import Scene
 
 SETTLE_S = 0.3
+FIRST_FRAME_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -34,35 +36,43 @@ class Rig:
     twin: Twin | None
     """None on hardware: there nobody knows the truth."""
     contract: Contract
+    limits: ArmLimits = FR3
+    moves: bool = True
+    """False on an arm opened for a dry run: nothing may move it."""
 
     def prepare(self, scene: Scene) -> None:
-        """Brings arm, hand and objects to the start of a scene (twin only). Raises ArmFault."""
-        if self.twin is None:
-            return
-        self.arm.recover()
-        self.arm.open_hand()
-        self.arm.go_to(scene.start_q)
-        self.twin.place(scene)
-        time.sleep(SETTLE_S)
-        self.camera.newer_than(time.monotonic(), 2.0)
+        """Brings arm and hand to the start of a scene, slowly; on the twin the objects too. Raises ArmFault.
+
+        On hardware the objects are placed by hand.
+        """
+        if self.moves:
+            self.arm.recover()
+            self.arm.open_hand()
+            self.arm.go_to(scene.start_q)
+        if self.twin is not None:
+            self.twin.place(scene)
+            time.sleep(SETTLE_S)
+        self.camera.newer_than(time.monotonic(), FIRST_FRAME_S)
 
 
 @contextlib.contextmanager
-def open_rig(config: DeployConfig, task_name: str) -> Generator[Rig]:
+def open_rig(config: DeployConfig, task_name: str, *, commissioning: bool = False) -> Generator[Rig]:
     """Connects what the configuration names, and ends it all at the end. Raises UserError.
 
-    An arm moves only once hardware is released: `fr3` is opened for a dry run.
+    An arm on the network is opened for motion only when it was commissioned, or is being commissioned right now.
     """
     fci.check_model(config.robot)
+    limits = LIMITS[config.robot]
     if config.robot == "twin":
         with Twin(task_name, config.host) as twin, FrankaArm(twin.host, realtime=False) as arm:
-            yield Rig(
-                "twin", arm, twin.camera, twin, provenance.contract("twin", f"franky-sim {version('franky-sim')}")
-            )
+            contract = provenance.contract("twin", f"franky-sim {version('franky-sim')}")
+            yield Rig("twin", arm, twin.camera, twin, contract, limits)
         return
-    if not (config.host and config.dry_run):
-        raise UserError("--robot fr3 needs --host IP and, until motion on hardware is released, --dry-run")
+    if not config.host:
+        raise UserError(f"--robot {config.robot} needs --host IP, the arm's address")
+    if not (config.dry_run or commissioning):
+        approval.require(config)
     from robocoach.robots.realsense import RealSense
 
-    with FrankaArm(config.host, realtime=True) as arm, contextlib.closing(RealSense()) as camera:
-        yield Rig("fr3", arm, camera, None, provenance.contract("real", None))
+    with FrankaArm(config.host, realtime=True) as arm, contextlib.closing(RealSense()) as wrist:
+        yield Rig(config.robot, arm, wrist, None, provenance.contract("real", None), limits, moves=not config.dry_run)

@@ -265,13 +265,20 @@ class PI05NanoPolicy(PI05Policy):
     def predict_action_chunk(  # ty: ignore[incompatible-method-override]
         self, batch: dict[str, Tensor], noise: Tensor | None = None, **kwargs: Any
     ) -> Tensor:
-        """Absolute actions (B, chunk, 8): joints [rad], gripper width [m]."""
+        """Absolute actions (B, chunk, 8): joints [rad], gripper width [m].
+
+        With real-time chunking on (`config.rtc_config`), `prev_chunk_left_over` (B, m, 8) is absolute too.
+        """
         self.eval()
         observations, image_mask, tokens, masks = self._observations(batch)
         if noise is None:
             shape = (len(tokens), self.config.chunk_size, self.config.max_action_dim)
             noise = self.model.sample_noise(shape, tokens.device)
         noise = noise * self.config.sampling_noise
+        if (previous := kwargs.get("prev_chunk_left_over")) is not None:
+            steps = previous.shape[1]
+            relative = to_relative_actions(previous.float(), batch[OBS_STATE].float(), self._relative)
+            kwargs["prev_chunk_left_over"] = (relative - self.action_mean[:steps]) / self.action_std[:steps]
         normalised = self.model.sample_actions(observations, image_mask, tokens, masks, noise=noise, **kwargs)
         return self.absolute_actions(normalised, batch[OBS_STATE].to(normalised.device))
 

@@ -105,3 +105,27 @@ print(policy.act(np.zeros((224, 224, 3), np.uint8), np.zeros(8, np.float32), "st
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "(4, 8)", done.stderr[-2000:]
+
+
+def test_a_plan_begins_with_the_actions_to_execute_and_goes_on(checkpoint, seen):
+    policy = cast(Any, load_policy(checkpoint))
+    rows, executed = policy.plan(*seen)
+    assert len(rows) == policy.policy.config.chunk_size > executed == 4
+    np.testing.assert_array_equal(policy.act(*seen), rows[:executed])
+
+
+def test_a_continuing_policy_goes_on_from_the_chunk_in_use(checkpoint, seen):
+    policy = cast(Any, load_policy(checkpoint, continuing=True))
+    free, _ = policy.plan(*seen)
+    spread = policy.policy.action_std[: len(free)].numpy()
+    previous = free + 0.5 * spread  # another way to go, as far away as the policy's own spread allows for
+    guided, _ = policy.plan(*seen, previous, 2)
+    away = np.abs(guided - previous)[:2] / spread[:2]
+    assert np.median(away) < 0.25  # half of the spread without guidance
+    np.testing.assert_array_equal(policy.plan(*seen, None, 2)[0], free)
+
+
+def test_without_continuing_the_last_chunk_changes_nothing(checkpoint, seen):
+    policy = cast(Any, load_policy(checkpoint))
+    free, _ = policy.plan(*seen)
+    np.testing.assert_array_equal(policy.plan(*seen, free + 0.1, 2)[0], free)

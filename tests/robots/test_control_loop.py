@@ -12,10 +12,11 @@ import pytest
 
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import DeployConfig, SafetyConfig
-from robocoach.robots.deploy import deploy, judge
+from robocoach.robots.deploy import deploy
 from robocoach.robots.franka import FrankaArm
 from robocoach.robots.loop import ControlLoop, Log, Run
 from robocoach.robots.rig import Rig
+from robocoach.robots.rollout import judge
 from robocoach.robots.safety import Fault
 from robocoach.robots.scripted import ScriptedPolicy
 from robocoach.robots.twin import Twin
