@@ -33,6 +33,9 @@ STATE_NAMES = (*JOINT_NAMES, "gripper.pos")
 ACTION_NAMES = STATE_NAMES
 STATE_DIM = ACTION_DIM = 8
 CONTRACT_FILE = "contract.json"
+FOV_TOLERANCE_DEG = 1.0
+"""Fields of view this near need no asking: two cameras of one model differ by as much, and it moves the edge of the
+picture by less than 3 pixels."""
 
 
 class _Frozen(BaseModel):
@@ -189,6 +192,9 @@ def check(ours: Contract, theirs: Contract, what: str, accept: frozenset[str] = 
     declared = {
         key: pair.why for pair in compatible_pairs() for key in provenance if pair.covers(key, *provenance[key])
     }
+    a, b = provenance.get("fov_deg", (None, None))
+    if isinstance(a, float) and isinstance(b, float) and abs(a - b) <= FOV_TOLERANCE_DEG:
+        declared["fov_deg"] = f"within {FOV_TOLERANCE_DEG:g} degree"
     open_ = [key for key in provenance if key not in accept and key not in declared]
     if open_:
         listed = "; ".join(f"{key}: {provenance[key][0]!r} here, {provenance[key][1]!r} there" for key in open_)

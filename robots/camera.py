@@ -8,6 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from robocoach.robots.camera_geometry import Intrinsics
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -37,6 +39,43 @@ class Camera(Protocol):
     def close(self) -> None:
         """Frees the device."""
         ...
+
+
+@dataclass
+class Counters:
+    """What has happened to a camera's frames since it was opened."""
+
+    frames: int = 0
+    """Frames handed on."""
+    drops: int = 0
+    """Frames the camera numbered and nobody saw."""
+    reconnects: int = 0
+
+
+@dataclass(frozen=True)
+class CameraInfo:
+    """What a camera says of itself, measured where it can be."""
+
+    camera: str
+    """As in a contract's provenance, such as `realsense-d435-colour`."""
+    crop: str
+    """As in a contract's provenance."""
+    fov_deg: float | None
+    """Vertical field of view of the picture after cropping; None when unknown."""
+    mode: str
+    """Resolution and rate, in words."""
+    intrinsics: Intrinsics | None = None
+    """Of the 224×224 picture; None when unknown."""
+    exposure: str = ""
+    """Exposure, gain and white balance, and whether they are fixed."""
+    serial: str = ""
+    notes: tuple[str, ...] = ()
+    """What somebody should know, one line each."""
+
+    @property
+    def provenance(self) -> dict[str, object]:
+        """The fields of a contract's provenance that the camera measures itself."""
+        return {"camera": self.camera, "fov_deg": self.fov_deg, "crop": self.crop}
 
 
 class FrameBox:

@@ -40,6 +40,14 @@ def test_another_camera_has_to_be_accepted_by_name(sim_contract):
         check(sim_contract, other, "the dataset", accept=frozenset({"camera"}))
 
 
+def test_a_measured_field_of_view_may_differ_by_a_degree(sim_contract):
+    assert check(changed(sim_contract, fov_deg=43.4), sim_contract, "the dataset") == [
+        "fov_deg: 43.4 here, 42.5 there (within 1 degree)"
+    ]
+    with pytest.raises(UserError, match=r"add --accept fov_deg$"):
+        check(changed(sim_contract, fov_deg=43.6), sim_contract, "the dataset")
+
+
 def test_an_accepted_difference_is_still_shown(sim_contract):
     other = changed(sim_contract, camera="zed")
     assert check(sim_contract, other, "the dataset", accept=frozenset({"camera"})) == [
