@@ -95,15 +95,23 @@ class ImproveConfig(Section):
 
 
 class SafetyConfig(Section):
-    """The envelope every action passes. Never part of a proposal."""
+    """The envelope every action passes. Never part of a proposal. Positions are in the arm's base frame."""
 
     limit_inset_rad: float = setting(0.05, "distance kept from each joint limit", unit="rad", ge=0, le=0.5)
-    max_step_rad: float = setting(0.2, "largest change of a joint command in one tick", unit="rad", gt=0, le=0.25)
-    max_frame_age_s: float = setting(0.25, "a camera frame older than this stops the arm", unit="s", gt=0, le=1)
+    max_step_rad: float = setting(
+        0.2, "largest change of a joint command in 0.1 s; a faster loop gets its share", unit="rad", gt=0, le=0.25
+    )
+    max_frame_age_s: float = setting(
+        0.25, "a camera frame older than this, or frozen for as long, stops the arm", unit="s", gt=0, le=1
+    )
     max_state_age_s: float = setting(0.25, "a robot state older than this stops the arm", unit="s", gt=0, le=1)
-    max_policy_wait_s: float = setting(0.3, "waiting longer for an action stops the arm", unit="s", gt=0, le=2)
+    max_policy_wait_s: float = setting(0.2, "waiting longer for an action stops the arm", unit="s", gt=0, le=2)
     max_jump_rad: float = setting(
-        0.6, "an action further from the last command stops the arm instead of being clamped", unit="rad", gt=0, le=2
+        0.6,
+        "an action further from the last command (in 0.1 s) stops the arm instead of being clamped",
+        unit="rad",
+        gt=0,
+        le=2,
     )
     max_tracking_rad: float = setting(
         0.3, "an arm further from its last command stops: it is blocked or not following", unit="rad", gt=0, le=2
@@ -111,6 +119,13 @@ class SafetyConfig(Section):
     start_tolerance_rad: float = setting(
         0.05, "largest difference between the arm and the start pose before a rollout", unit="rad", gt=0, le=0.5
     )
+    table_z_m: float = setting(0.0, "height of the table top", unit="m", ge=-0.5, le=0.5)
+    table_clearance_m: float = setting(0.001, "distance the hand keeps from the table", unit="m", ge=0, le=0.1)
+    workspace_x_min_m: float = setting(0.2, "box the hand stays in: towards the base", unit="m", ge=-1, le=0.5)
+    workspace_x_max_m: float = setting(0.85, "box the hand stays in: away from the base", unit="m", gt=0.5, le=1.2)
+    workspace_y_min_m: float = setting(-0.5, "box the hand stays in: to the right", unit="m", ge=-1.2, le=0)
+    workspace_y_max_m: float = setting(0.5, "box the hand stays in: to the left", unit="m", gt=0, le=1.2)
+    workspace_z_max_m: float = setting(0.8, "box the hand stays in: its top", unit="m", gt=0.6, le=1.5)
 
 
 class DeployConfig(Section):
