@@ -171,7 +171,7 @@ class SessionConfig(Section):
 
     trials: int = setting(10, "valid trials of each checkpoint to reach", ge=1, le=1_000)
     extra_trials: int = setting(5, "trials at most that make up for invalid ones, at the end", ge=0, le=1_000)
-    distractors: int = setting(0, "objects beside the task's own that the operator puts on the table", ge=0, le=8)
+    distractors: int = setting(0, "objects beside the task's own that the operator puts on the table", ge=0, le=4)
     blind: bool = setting(False, "two checkpoints under codes, revealed when the session is closed")
     verdict: Literal["ask", "auto"] = setting("ask", "who judges: the operator, or (twin only) the task's predicate")
     countdown_s: float = setting(3.0, "warning before the arm moves", unit="s", ge=0, le=60)
