@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from robocoach.configs.models import SafetyConfig
+from robocoach.robots import kinematics
 from robocoach.robots.camera import Camera, Frame
 from robocoach.robots.franka import ArmState
 from robocoach.robots.limits import FR3, ArmLimits
@@ -68,6 +69,7 @@ class Guard:
         self.tick_s = tick_s
         self._dry_run = dry_run
         self._sameness = _Sameness()
+        kinematics.load()  # now, and not in the first tick
         self._observed: ArmState | None = None
         self._previous: ArmState | None = None
         self.begin()
@@ -76,6 +78,7 @@ class Guard:
         """The arm rests where it is: the last command is forgotten."""
         self._last: np.ndarray | None = None
         self._last_velocity: np.ndarray | None = None
+        self._last_action: np.ndarray | None = None
         self._previous = None
 
     def observe(self) -> ArmState:
@@ -108,6 +111,7 @@ class Guard:
             frame_unchanged_s=self._sameness.update(frame),
             previous_state=before.values if before is not None else None,
             previous_state_s=state.read_at_s - before.read_at_s if before is not None else 0.0,
+            last_action=self._last_action,
         )
         self._previous = state
         answer = check(moment, self._safety, self._limits)
@@ -115,11 +119,12 @@ class Guard:
             self.halt()
         elif isinstance(answer, Hold) or self._dry_run:
             self._last_velocity = None  # the line to the last command ends, and the arm rests there
+            self._last_action = None
         else:
             self._arm.command(answer.values, due_s, self.tick_s)
             start = self._last if self._last is not None else np.asarray(state.values, dtype=float)
             self._last_velocity = (answer.values[:7] - start[:7]) / self.tick_s
-            self._last = answer.values
+            self._last, self._last_action = answer.values, action
         return Step(answer, moment, state, frame)
 
     def halt(self) -> None:
