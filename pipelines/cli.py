@@ -25,6 +25,9 @@ VERBS = {
     "train": "finetune a policy on a dataset",
     "evaluate": "rollouts of a checkpoint in Genesis, counted",
     "deploy": "rollouts of a checkpoint through franky, on the twin or on an arm",
+    "record": "teleoperated episodes on the twin or on an arm, as a LeRobotDataset",
+    "replay": "an episode's actions once more, through the safety envelope",
+    "commission": "an arm's first day, check by check, before it may move",
     "tasks": "list the tasks",
     "doctor": "what this machine has, and the mend for each lack",
 }

@@ -23,10 +23,14 @@ class Script:
     moves_arm = True
     controls = "the task's demonstrator steers"
 
-    def __init__(self, task_name: str, truth: Callable[[], SimState]) -> None:
-        """`truth` reads the twin (`Twin.state`)."""
-        self._task, self._truth = get_task(task_name), truth
+    def __init__(self, task_name: str) -> None:
+        self._task = get_task(task_name)
+        self._truth: Callable[[], SimState] | None = None
         self._demonstrator: Demonstrator = self._task.demonstrator()
+
+    def watch(self, truth: Callable[[], SimState]) -> None:
+        """Gives it eyes: `Twin.state`."""
+        self._truth = truth
 
     def connect(self) -> None:
         """Nothing to open."""
@@ -38,6 +42,7 @@ class Script:
 
     def read(self, state: np.ndarray) -> np.ndarray:
         """What the demonstrator does now."""
+        assert self._truth is not None, "watch() comes first"
         return np.asarray(self._demonstrator.act(self._truth()), dtype=float)
 
     def key(self, key: str) -> bool:
