@@ -69,7 +69,9 @@ def check_settings(config: Sim2RealConfig) -> None:
     check_model(config.deploy.robot)
     if config.deploy.robot != "twin":
         if not config.deploy.host:
-            raise UserError(f"--robot {config.deploy.robot} needs --host IP, the arm's address")
+            raise UserError(
+                f"--robot {config.deploy.robot} needs --host IP, the arm's address; --dry-run moves nothing"
+            )
         if not config.deploy.dry_run:
             approval.require(config.deploy)
     if config.deploy.robot == "twin" and config.deploy.host and not config.deploy.host.startswith("127."):

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from robocoach.configs.errors import UserError
-from robocoach.configs.models import DeployConfig
+from robocoach.configs.models import CameraConfig, DeployConfig
 from robocoach.datasets.contract import Contract
 from robocoach.robots import approval, fci
 from robocoach.robots.camera import Camera
@@ -56,7 +56,9 @@ class Rig:
 
 
 @contextlib.contextmanager
-def open_rig(config: DeployConfig, task_name: str, *, commissioning: bool = False) -> Generator[Rig]:
+def open_rig(
+    config: DeployConfig, task_name: str, camera: CameraConfig | None = None, *, commissioning: bool = False
+) -> Generator[Rig]:
     """Connects what the configuration names, and ends it all at the end. Raises UserError.
 
     An arm on the network is opened for motion only when it was commissioned, or is being commissioned right now.
@@ -69,10 +71,16 @@ def open_rig(config: DeployConfig, task_name: str, *, commissioning: bool = Fals
             yield Rig("twin", arm, twin.camera, twin, contract, limits)
         return
     if not config.host:
-        raise UserError(f"--robot {config.robot} needs --host IP, the arm's address")
+        raise UserError(
+            f"--robot {config.robot} needs --host IP, the arm's address; --dry-run does everything but motion"
+        )
     if not (config.dry_run or commissioning):
         approval.require(config)
-    from robocoach.robots.realsense import RealSense
+    from robocoach.robots.realsense import open_realsense
 
-    with FrankaArm(config.host, realtime=True) as arm, contextlib.closing(RealSense()) as wrist:
-        yield Rig(config.robot, arm, wrist, None, provenance.contract("real", None), limits, moves=not config.dry_run)
+    with (
+        FrankaArm(config.host, realtime=True, model=config.robot) as arm,
+        contextlib.closing(open_realsense(camera or CameraConfig())) as wrist,
+    ):
+        contract = provenance.contract("real", None, robot=config.robot, measured=wrist.provenance)
+        yield Rig(config.robot, arm, wrist, None, contract, limits, moves=not config.dry_run)
