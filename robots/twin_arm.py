@@ -28,10 +28,12 @@ from franky_sim.franka_server import BaseCommand, Command, ConnectCommand, Conne
 
 from robocoach.robots.twin_tape import Mode, Tape
 
-ERRORS = {"joint_reflex": 6, "joint_velocity_violation": 3, "communication_constraints_violation": 31}
+ERRORS = {"joint_reflex": 6, "joint_velocity_violation": 3, "communication_constraints_violation": 25}
 """Position of some errors in libfranka's `Errors` (`errors.h`)."""
 ERROR_COUNT = 41
-LOST_STEPS = 100
+SERVER_VERSION = 10
+"""Of the FR3 that franky-sim simulates."""
+LOST_STEPS = 250
 """A motion without a new command for this many milliseconds is aborted. An arm gives up after 20; the twin's client
 runs without a real-time kernel."""
 
@@ -49,7 +51,7 @@ class TwinArm(FrankaRobotServer):
         self._closed_until_s = 0.0
         self._silent = False
         # franky-sim leaves no other door to the answers and to the version.
-        answers = self._FrankaServer__command_class_map
+        answers = vars(self)["_FrankaServer__command_class_map"]
         answers[Command.kConnect] = _Connect
         answers[RobotCommand.kMove] = _Move
         answers[RobotCommand.kAutomaticErrorRecovery] = _Recover
@@ -109,12 +111,12 @@ class TwinArm(FrankaRobotServer):
             setattr(hand, name, partial(_refuse_hand, command))
 
     def _speak_version(self, version: int) -> None:
-        self._FrankaServer__library_version = version
+        vars(self)["_FrankaServer__library_version"] = version
 
     def _heal(self) -> None:
         """Ends every fault that lasts; what a fault did to a running motion or connection stays done."""
         self._robot_mode, self._error, self._closed_until_s, self._silent = None, "", 0.0, False
-        self._FrankaServer__library_version = _SERVER_VERSION
+        self._speak_version(SERVER_VERSION)
         for name in ("start_move", "start_grasp"):
             vars(self.gripper_server).pop(name, None)
 
@@ -148,9 +150,9 @@ class TwinArm(FrankaRobotServer):
             errors[ERRORS[self._error]] = True
         return state.replace(robot_mode=self._robot_mode, errors=tuple(errors), reflex_reason=tuple(errors))
 
-    def start_motion(self, *arguments: Any) -> None:
+    def start_motion(self, controller_mode: Any, motion_generator_mode: Any, motion_id: int) -> None:
         """Begins a motion; the client has to send commands from now on."""
-        super().start_motion(*arguments)
+        super().start_motion(controller_mode, motion_generator_mode, motion_id)
         self._steps_without_command = 0
 
     def process_commands(self) -> None:
@@ -186,9 +188,6 @@ class TwinArm(FrankaRobotServer):
         if mode is Mode.POSITION:
             self._row_mode, self._commanded = Mode.IDLE, command
         control(command)
-
-
-_SERVER_VERSION = 10
 
 
 class _Connect(ConnectCommand):

@@ -11,14 +11,13 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robocoach.robots.fci import loopback_hosts
 from robocoach.robots.priority import keep_time
 from robocoach.robots.twin_tape import Tape
 
@@ -84,13 +83,6 @@ class StateBoard:
 def degrees_of_freedom(task: Task) -> tuple[int, int]:
     """Lengths of qpos and qvel: seven joints, two fingers, and a free joint a box."""
     return 9 + 7 * len(task.boxes), 9 + 6 * len(task.boxes)
-
-
-def loopback_hosts(tries: int = 20) -> Iterator[str]:
-    """Random loopback addresses: the FCI port is fixed, so each twin needs an address of its own."""
-    random = SystemRandom()
-    for _ in range(tries):
-        yield f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
 
 
 def serve(requests: Connection, memory: Any, tape_memory: Any, task_name: str, host: str, pace: float) -> None:
