@@ -17,7 +17,7 @@ EXTRAS = [
 
 def main(arguments: Sequence[str]) -> int:
     """Proves the twin with the demonstrator, runs the policy, and writes result.json."""
-    given = single.read("deploy", ABOUT, ("", "deploy", "safety"), EXTRAS, arguments)
+    given = single.read("deploy", ABOUT, ("", "deploy", "safety", "camera"), EXTRAS, arguments)
     from robocoach.pipelines import stages
     from robocoach.policies.checkpoint import verify
 

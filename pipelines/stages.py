@@ -424,7 +424,7 @@ def deploy(config: Sim2RealConfig, checkpoint: Path, folder: Path, bar: Bar) -> 
     def show(before: int, who: str) -> Callable[[int, int, str], None]:
         return lambda done, _, note: bar.update(before + done, total, "rollouts", f"{who}, {note}")
 
-    with open_rig(settings, config.task) as rig, Keys() as keys:
+    with open_rig(settings, config.task, config.camera) as rig, Keys() as keys:
         proof = None
         if proofs:
             proof = run(
