@@ -8,7 +8,8 @@ from pathlib import Path
 from robocoach.pipelines import single
 from robocoach.pipelines.options import Extra
 
-ABOUT = "Rollouts of a checkpoint at 10 Hz through franky and the safety envelope: on the twin, or an arm (--dry-run)."
+ABOUT = """Rollouts of a checkpoint at 10 Hz through franky and the safety envelope, on the twin or on an arm that was
+commissioned. The space bar stops the arm under control. Trials that count on an arm: pipeline session."""
 EXTRAS = [
     Extra("--checkpoint", "checkpoint folder, such as RUN/attempts/0000/checkpoints/last", "DIR", required=True),
     Extra("--accept", "provenance fields of the checkpoint that may differ, comma separated", "FIELDS"),

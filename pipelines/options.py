@@ -93,12 +93,18 @@ def parser(
     for extra in extras:
         if extra.many:
             made.add_argument(
-                extra.flag, metavar=extra.metavar, action="append", required=extra.required, help=extra.help
+                extra.flag,
+                metavar=extra.metavar,
+                action="append",
+                required=extra.required,
+                help=extra.help.replace("%", "%%"),
             )
         elif extra.metavar:
-            made.add_argument(extra.flag, metavar=extra.metavar, required=extra.required, help=extra.help)
+            made.add_argument(
+                extra.flag, metavar=extra.metavar, required=extra.required, help=extra.help.replace("%", "%%")
+            )
         else:
-            made.add_argument(extra.flag, action="store_true", help=extra.help)
+            made.add_argument(extra.flag, action="store_true", help=extra.help.replace("%", "%%"))
     destinations: dict[str, tuple[str, str]] = {}
     if sections:  # pydantic costs a quarter of a second, which verbs without settings need not pay
         from robocoach.configs.fields import fields
