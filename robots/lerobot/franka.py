@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 WRIST = "wrist"
 FRAME_WAIT_S = 0.15
 EARLY = 0.5
-"""Share of a tick by which an action may come before its own tick; one that is earlier waits for it."""
+"""Share of a tick by which an action may come before its own tick without waiting for it."""
 FOLLOW = 0.2
 """Share of a caller's deviation that the schedule takes over in a tick: LeRobot's loops sleep relatively, and drift."""
 
@@ -189,7 +189,8 @@ class Franka(Robot):
     def _wait_for_tick(self) -> bool:
         """Settles when this action is due; True when it is not the next one of a stream."""
         expected = self._due_s + self._tick_s
-        time.sleep(max(0.0, expected - EARLY * self._tick_s - time.monotonic()))
+        if expected - time.monotonic() > EARLY * self._tick_s:
+            time.sleep(expected - time.monotonic())
         off = time.monotonic() - expected
         follows = off <= self._tick_s
         self._due_s = expected + FOLLOW * off if follows else time.monotonic()

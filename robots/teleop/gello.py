@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,7 +22,7 @@ from robocoach.robots.teleop.dynamixel import DynamixelBus, ServoSilent
 
 STALE_S = 0.2
 """A leader that has said nothing for so long gives no action, and the envelope stops the arm."""
-SIGNS = {"fr3": (1, 1, 1, 1, 1, -1, 1), "panda": (1, -1, 1, 1, 1, -1, 1)}
+SIGNS: dict[str, tuple[Literal[-1, 1], ...]] = {"fr3": (1, 1, 1, 1, 1, -1, 1), "panda": (1, -1, 1, 1, 1, -1, 1)}
 """Which way the servos of GELLO's own designs turn (README of github.com/wuphilipp/gello_software)."""
 QUARTER_RAD = np.pi / 2
 """Servo horns sit in steps of a quarter turn, so offsets are multiples of it."""
@@ -39,7 +40,7 @@ class LeaderCalibration(BaseModel):
     baud: int = 57_600
     ids: tuple[int, ...] = Field((1, 2, 3, 4, 5, 6, 7, 8), min_length=8, max_length=8)
     """Servos of joints 1…7 and of the trigger."""
-    signs: tuple[int, ...] = Field(SIGNS["fr3"], min_length=7, max_length=7)
+    signs: tuple[Literal[-1, 1], ...] = Field(SIGNS["fr3"], min_length=7, max_length=7)
     """1 or −1: which way a servo turns."""
     offsets_rad: tuple[float, ...] = Field(min_length=7, max_length=7)
     """Servo angle at joint angle zero."""
@@ -84,7 +85,7 @@ def calibrate(
     squeezed_rad: np.ndarray,
     arm_q: np.ndarray,
     *,
-    signs: Sequence[int] = SIGNS["fr3"],
+    signs: Sequence[Literal[-1, 1]] = SIGNS["fr3"],
     baud: int = 57_600,
 ) -> LeaderCalibration:
     """A calibration from a leader held in the arm's pose `arm_q` (7,) [rad].
