@@ -473,11 +473,11 @@ def _way(reference: np.ndarray, velocity: np.ndarray, change: np.ndarray, tick_s
 
 def _number(value: object) -> float:
     """The value as a float; NaN when it is no number."""
-    if isinstance(value, (bool, str, bytes)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         return float("nan")
     try:
-        return float(value)  # ty: ignore
-    except Exception:  # whatever an object does when it is asked
+        return float(value)
+    except OverflowError:
         return float("nan")
 
 
