@@ -57,7 +57,7 @@ MIN_DISTRACTOR_DISTANCE_M = 0.09
 DISTRACTOR_SIZE_M = 0.05
 SAME = 0.001
 """[m] and [rad]: a scene drawn again may differ by a solver's last digits, not by more."""
-DISTRACTOR_REGION_M = ((0.33, 0.55), (-0.20, 0.20))
+DISTRACTOR_REGION_M = ((0.36, 0.53), (-0.16, 0.16))
 
 
 @dataclass(frozen=True)
