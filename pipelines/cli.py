@@ -27,6 +27,7 @@ VERBS = {
     "deploy": "rollouts of a checkpoint through franky, on the twin or on an arm",
     "record": "teleoperated episodes on the twin or on an arm, as a LeRobotDataset",
     "replay": "an episode's actions once more, through the safety envelope",
+    "session": "trials that count: planned, judged one by one, signed",
     "commission": "an arm's first day, check by check, before it may move",
     "tasks": "list the tasks",
     "doctor": "what this machine has, and the mend for each lack",
