@@ -21,7 +21,9 @@ from pydantic import TypeAdapter, ValidationError
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import DeployConfig, SafetyConfig, Section, SessionConfig
 from robocoach.datasets.contract import GripperRule
+from robocoach.robots import camera_compare
 from robocoach.robots import safety as envelope
+from robocoach.robots.camera_compare import Reference
 from robocoach.robots.deploy import agree
 from robocoach.robots.franka import ArmFault, client_version
 from robocoach.robots.rig import Rig
@@ -125,7 +127,7 @@ class AutoOperator:
         self._invalid_in_a_row += 1
         return Verdict("invalid", 0, "; ".join(bad), "program")
 
-    def verdict(self, trial: Trial, rollout: Rollout, choices: tuple[VerdictKind, ...]) -> Verdict | Answer:
+    def verdict(self, trial: Trial, rollout: Rollout, choices: tuple[VerdictKind, ...]) -> Verdict:
         """The predicate's."""
         kind = rollout.verdict if rollout.verdict in choices else "invalid"
         self._invalid_in_a_row = self._invalid_in_a_row + 1 if kind == "invalid" else 0
@@ -314,20 +316,35 @@ def choices(rollout: Rollout, config: DeployConfig) -> tuple[VerdictKind, ...]:
     return get_args(VerdictKind)
 
 
-def run_session(rig: Rig, policies: Mapping[str, ChunkPolicy], folder: Path, operator: Operator) -> SessionRecord:
+def run_session(
+    rig: Rig,
+    policies: Mapping[str, ChunkPolicy],
+    folder: Path,
+    operator: Operator,
+    *,
+    reference: Reference | None = None,
+) -> SessionRecord:
     """Runs the session that was begun in `folder` (see `begin`) until it is closed, or the operator leaves.
 
     `policies` has a policy for each checkpoint's name in the plan; their settings are the plan's. The same call goes
-    on where a session was left or killed. Raises UserError for what the user can mend, KeyboardInterrupt after the
-    arm has come to rest.
+    on where a session was left or killed. `reference` is what the data looked like: mount and light of the camera are
+    compared with it before each trial. Raises UserError for what the user can mend, KeyboardInterrupt after the arm
+    has come to rest.
     """
     with Session(folder) as session:
-        return _Engine(session, rig, policies, operator).run()
+        return _Engine(session, rig, policies, operator, reference).run()
 
 
 class _Engine:
-    def __init__(self, session: Session, rig: Rig, policies: Mapping[str, ChunkPolicy], operator: Operator) -> None:
-        self.session, self.rig, self.operator = session, rig, operator
+    def __init__(
+        self,
+        session: Session,
+        rig: Rig,
+        policies: Mapping[str, ChunkPolicy],
+        operator: Operator,
+        reference: Reference | None,
+    ) -> None:
+        self.session, self.rig, self.operator, self.reference = session, rig, operator, reference
         made = session.plan
         self.task = get_task(made.task)
         self.deploy, self.safety, _ = settings_of(made)
@@ -470,13 +487,15 @@ class _Engine:
         now = time.monotonic()
         frame = self.rig.camera.newer_than(now, FRESH_FRAME_S)
         width = float(state.values[7])
-        return (
+        fresh = f"frame after {1000 * (time.monotonic() - now):.0f} ms" if frame else f"no frame in {FRESH_FRAME_S} s"
+        checks = [
             Check("arm", True, "answers, no error"),
             Check("start pose", wrong is None, wrong.detail if wrong else f"{1000 * away:.1f} mrad away at most"),
             Check("hand open", width >= OPEN_SHARE * GripperRule().open_width_m, f"{1000 * width:.0f} mm"),
-            Check(
-                "camera",
-                frame is not None,
-                f"frame after {1000 * (time.monotonic() - now):.0f} ms" if frame else f"no frame in {FRESH_FRAME_S} s",
-            ),
-        ), state.values[:7].copy()
+            Check("camera", frame is not None, fresh),
+        ]
+        if self.reference is not None and frame is not None:
+            seen = camera_compare.compare(self.reference, frame.image)
+            checks.append(Check("camera mount", not seen.moved, seen.mount_words))
+            checks.append(Check("light", True, seen.light.words))  # told, and the operator's to decide on
+        return tuple(checks), state.values[:7].copy()
