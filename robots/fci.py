@@ -53,16 +53,20 @@ def client_server_version() -> int:
             continue
         with server:
             server.settimeout(5.0)
-            threading.Thread(target=knock, args=(host,), daemon=True).start()
+            thread = threading.Thread(target=knock, args=(host,), daemon=True)
+            thread.start()
             try:
                 connection, _ = server.accept()
                 with connection:
                     connection.settimeout(5.0)
                     request = _receive(connection, struct.calcsize(_HEADER) + 4)
+                    command, number, _ = struct.unpack_from(_HEADER, request)
                     answer = struct.pack("<HH4x", _INCOMPATIBLE, 0)
-                    connection.sendall(struct.pack(_HEADER, 0, 1, struct.calcsize(_HEADER) + len(answer)) + answer)
+                    size = struct.calcsize(_HEADER) + len(answer)
+                    connection.sendall(struct.pack(_HEADER, command, number, size) + answer)
             except OSError:
                 continue
+        thread.join(timeout=5.0)
         return struct.unpack_from("<H", request, struct.calcsize(_HEADER))[0]
     raise UserError("the installed franky-control does not say which FCI server version it is built for; reinstall it")
 

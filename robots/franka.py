@@ -27,7 +27,7 @@ from robocoach.robots import fci
 from robocoach.robots.gripper import GripperWorker
 from robocoach.robots.limits import LIMITS, ArmLimits
 from robocoach.robots.priority import go_first, keeping_policy
-from robocoach.robots.servo import SERVO_S, STREAM_FACTOR, Line, Servo, make_servo
+from robocoach.robots.servo import SERVO_S, STREAM_FACTOR, UNFILTERED_HZ, Line, Servo, make_servo
 
 TICK_S = 0.1
 HOME_FACTOR = 0.25
@@ -86,6 +86,8 @@ class FrankaArm:
         self._fault: str | None = None
         self._lost = False
         self._recoveries = 0
+        self._errand: Any = None
+        self._begun = threading.Event()
         self._robot: Any = None
         with keeping_policy():  # the servo thread, started in here, is real-time as libfranka wants it
             self._connect()
@@ -193,7 +195,7 @@ class FrankaArm:
         motion = self._franky.JointMotion(target.tolist(), relative_dynamics_factor=HOME_FACTOR)
         deadline = time.monotonic() + timeout_s
         try:
-            self._robot.move(motion, asynchronous=True)
+            self._start(motion, deadline)
             while not self._robot.join_motion(0.1):
                 self._raise_fault()
                 if time.monotonic() > deadline:
@@ -204,6 +206,15 @@ class FrankaArm:
         except Exception as error:
             self._note_fault(error)
             raise ArmFault(self._fault) from error
+
+    def _start(self, motion: Any, deadline: float) -> None:
+        """Lets the servo thread start a motion: franky's 1 kHz thread inherits its real-time scheduling."""
+        self._begun.clear()
+        self._errand = motion
+        while not self._begun.wait(0.05):
+            self._raise_fault()
+            if time.monotonic() > deadline:
+                raise ArmFault("the arm does not start to move")
 
     def open_hand(self, timeout_s: float = 5.0) -> None:
         """Opens the hand and waits. Raises ArmFault."""
@@ -350,6 +361,10 @@ class FrankaArm:
         if robot is self._robot and robot_time != self._robot_time_ms:
             self._robot_time_ms = robot_time
             self._measured = _Measured(np.array(state.q, dtype=float), np.array(state.dq, dtype=float), now)
+        errand, self._errand = self._errand, None
+        if errand is not None and self._fault is None:
+            robot.move(errand, asynchronous=True, cutoff_frequency=UNFILTERED_HZ)
+            self._begun.set()
         if self._fault is not None or not self._streaming:
             return
         obstacle = self._obstacle(state)

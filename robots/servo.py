@@ -20,6 +20,9 @@ GAIN_PER_S = 10.0
 WATCHDOG_MS = 100
 STREAM_FACTOR = 0.9
 """Share of the dynamic limits a streamed motion may use; 1.0 makes libfranka abort (measured on loopback)."""
+UNFILTERED_HZ = 1000.0
+"""libfranka's largest cut-off frequency, which turns its low-pass filter off. franky's motions are limited in jerk as
+they are, and the filter, which knows nothing of late milliseconds, makes steps of them where the client was late."""
 STIFFNESS_NM_RAD = (600.0, 600.0, 600.0, 600.0, 250.0, 150.0, 50.0)
 """Of the impedance mode; the values of libfranka's own joint impedance example."""
 
@@ -73,7 +76,7 @@ class VelocityServo:
             self._franky.Duration(WATCHDOG_MS),
             relative_dynamics_factor=STREAM_FACTOR,
         )
-        robot.move(motion, asynchronous=True)
+        robot.move(motion, asynchronous=True, cutoff_frequency=UNFILTERED_HZ)
 
     def stopping(self) -> Any:
         return self._franky.JointVelocityStopMotion(STREAM_FACTOR)

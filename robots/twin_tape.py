@@ -14,9 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from robocoach.robots.limits import ArmLimits
+
 ROWS = 120_000
 """Two minutes."""
 WIDTH = 24
+MILLISECOND_S = 0.001
+ROUNDING = 1e-3
+"""[rad/s], [rad/s²]: what differences of double-precision joints a millisecond apart may be wrong by."""
 
 
 class Mode(IntEnum):
@@ -51,6 +56,82 @@ class Stretch:
         """The rows from one monotonic time to another."""
         keep = (self.time_s >= start_s) & (self.time_s <= end_s)
         return Stretch(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
+
+    def speed(self, window_ms: int = 10) -> np.ndarray:
+        """(n,) largest joint speed [rad/s], the mean over a window: franky-sim's last joint buzzes at 500 Hz."""
+        half = window_ms // 2
+        padded = np.concatenate([np.repeat(self.q[:1], half, 0), self.q, np.repeat(self.q[-1:], half, 0)])
+        return np.abs(padded[2 * half :] - padded[: -2 * half]).max(axis=1) / (2 * half * MILLISECOND_S)
+
+    def standstill_s(self, slower_than_rad_s: float = 0.01) -> float:
+        """Monotonic time from which on the arm stood still to the end; infinity when it never did."""
+        moving = np.flatnonzero(self.speed() >= slower_than_rad_s)
+        last = int(moving[-1]) if len(moving) else -1
+        return float(self.time_s[last + 1]) if last + 1 < len(self.time_s) else np.inf
+
+    def fresh(self) -> list[np.ndarray]:
+        """Indices of the rows with a new command, one array for each motion."""
+        new = np.diff(self.message_id, prepend=self.message_id[:1]) != 0
+        motions = np.cumsum(np.diff(self.mode, prepend=self.mode[:1]) != 0)
+        driven = new & ((self.mode == Mode.POSITION) | (self.mode == Mode.VELOCITY))
+        return [np.flatnonzero(driven & (motions == motion)) for motion in np.unique(motions[driven])]
+
+    def derivatives(self, rows: np.ndarray) -> Motion:
+        """Position, velocity, acceleration and jerk of the commands of one motion, by the client's own clock.
+
+        A client that was late answers a later state: its next command belongs that many milliseconds further on. A
+        motion begins at rest where the arm is measured; of velocities the position is their integral.
+        """
+        command, elapsed = self.command[rows], np.diff(self.message_id[rows], prepend=self.message_id[rows[:1]] - 1)
+        elapsed_s = elapsed[:, None] * MILLISECOND_S
+        start, rest = self.q[rows[:1]], np.zeros((1, 7))
+        if self.mode[rows[0]] == Mode.VELOCITY:
+            velocity, between_s = command, elapsed_s
+            position = start + np.cumsum(velocity * elapsed_s, axis=0)
+        else:
+            position = command
+            velocity = np.diff(position, axis=0, prepend=position[:1]) / elapsed_s
+            # A difference of positions is the velocity half way between them.
+            between_s = (elapsed_s + np.concatenate([elapsed_s[:1], elapsed_s[:-1]])) / 2
+        acceleration = np.diff(velocity, axis=0, prepend=rest) / between_s
+        if self.mode[rows[0]] == Mode.POSITION:
+            acceleration[:3] = 0.0  # a motion goes on from the last desired position, which is not on the tape
+        return Motion(position, velocity, acceleration, np.diff(acceleration, axis=0, prepend=rest) / elapsed_s)
+
+
+@dataclass(frozen=True)
+class Motion:
+    """The commands of one motion, each (m, 7)."""
+
+    position: np.ndarray
+    """[rad]."""
+    velocity: np.ndarray
+    """[rad/s]."""
+    acceleration: np.ndarray
+    """[rad/s²]."""
+    jerk: np.ndarray
+    """[rad/s³]."""
+
+
+def unsafe_commands(tape: Stretch, limits: ArmLimits) -> dict[str, int]:
+    """How many of the 1 kHz commands are outside the limits of an arm, by what they exceed.
+
+    Position (of velocities: their integral), velocity with its position-dependent bound, acceleration. Torques, which
+    have no such limits, and the arm's own hold are not commands in this sense.
+    """
+    counts = {"not finite": 0, "position": 0, "velocity": 0, "acceleration": 0}
+    for rows in tape.fresh():
+        motion = tape.derivatives(rows)
+        bound = np.array(
+            [limits.velocity_towards(q, np.sign(dq)) for q, dq in zip(motion.position, motion.velocity, strict=True)]
+        )
+        counts["not finite"] += int((~np.isfinite(tape.command[rows])).any(axis=1).sum())
+        counts["position"] += int(
+            ((motion.position < limits.q_min) | (motion.position > limits.q_max)).any(axis=1).sum()
+        )
+        counts["velocity"] += int((np.abs(motion.velocity) > bound + ROUNDING).any(axis=1).sum())
+        counts["acceleration"] += int((np.abs(motion.acceleration) > limits.acceleration + ROUNDING).any(axis=1).sum())
+    return counts
 
 
 class Tape:
