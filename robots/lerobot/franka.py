@@ -8,6 +8,7 @@ are sent one a tick, a caller that is early waits. franky and pyrealsense2 are i
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ FRAME_WAIT_S = 0.15
 EARLY = 0.5
 """Share of a tick by which an action may come before its own tick without waiting for it."""
 FOLLOW = 0.2
-"""Share of a caller's deviation that the schedule takes over in a tick: LeRobot's loops sleep relatively, and drift."""
+"""Share by which the schedule comes back, in a tick, to a caller that is ahead of it after having been late once."""
 
 
 class FrankaStopped(RuntimeError):
@@ -63,8 +64,8 @@ class Franka(Robot):
         self._guard: Guard | None = None
         self._due_s = self._observed_s = 0.0
         self._stopped = ""
-        self.clamps = 0
-        """Actions that the envelope clamped since connecting."""
+        self.actions = self.clamps = 0
+        """Actions sent since connecting, and how many of them the envelope clamped."""
 
     @property
     def cameras(self) -> dict[str, Any]:
@@ -113,7 +114,8 @@ class Franka(Robot):
             except ArmFault as fault:
                 raise FrankaStopped(f"arm: {fault}") from fault
             self._guard = Guard(rig.arm, rig.camera, self._safety, rig.limits, tick_s=self._tick_s)
-            self._rig, self._stopped, self.clamps = rig, "", 0
+            self._rig, self._stopped = rig, ""
+            self.actions = self.clamps = 0
             self._due_s = self._observed_s = 0.0
             self._open = stack.pop_all()
         here.arrived(self)
@@ -170,16 +172,20 @@ class Franka(Robot):
         if isinstance(step.answer, Stop):
             raise self._stop(f"{step.answer.fault}: {step.answer.detail}")
         assert isinstance(step.answer, Command)
+        self.actions += 1
         self.clamps += bool(step.answer.clamps)
         return dict(zip(ACTION_NAMES, map(float, step.answer.values), strict=True))
 
     def disconnect(self) -> None:
         """Brings the arm to rest and frees everything."""
         here.left(self)
-        guard, stack = self._guard, self._open
+        guard, rig, stack = self._guard, self._rig, self._open
         self._guard = self._rig = self._open = None
-        if guard is not None:
+        if guard is not None and rig is not None:
             guard.halt()
+            with contextlib.suppress(ArmFault):
+                joints = " ".join(f"{joint:.3f}" for joint in rig.arm.state().values[:7])
+                logging.info("franka: %d actions, %d clamped, at rest at %s rad", self.actions, self.clamps, joints)
         if stack is not None:
             stack.close()
 
@@ -195,7 +201,8 @@ class Franka(Robot):
             time.sleep(expected - time.monotonic())
         off = time.monotonic() - expected
         follows = off <= self._tick_s
-        self._due_s = expected + FOLLOW * off if follows else time.monotonic()
+        # A late action gets its whole tick: the arm must not hurry for what the caller lost.
+        self._due_s = expected + (off if off > 0 else FOLLOW * off)
         return not follows
 
     def _stop(self, reason: str) -> FrankaStopped:
