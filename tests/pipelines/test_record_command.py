@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -9,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -25,10 +27,17 @@ class Terminal:
     """A program in a terminal of its own."""
 
     def __init__(self, *arguments: str) -> None:
-        self.pid, self._line = pty.fork()
-        if self.pid == 0:
-            os.environ["TERM"] = "xterm"
-            os.execv(PIPELINE, [PIPELINE, *arguments])
+        self._line, screen = pty.openpty()
+        self._process = subprocess.Popen(
+            [PIPELINE, *arguments],
+            stdin=screen,
+            stdout=screen,
+            stderr=screen,
+            env={**os.environ, "TERM": "xterm"},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal
+        )
+        os.close(screen)
         self.said = ""
 
     def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
@@ -50,7 +59,7 @@ class Terminal:
     def end(self, send: int | None = None) -> int:
         """Waits for the end, reading what is still said; returns the exit code, minus the signal of a kill."""
         if send is not None:
-            os.kill(self.pid, send)
+            self._process.send_signal(send)
         while True:
             try:
                 if not (more := os.read(self._line, 65536)):
@@ -58,9 +67,8 @@ class Terminal:
                 self.said += more.decode(errors="replace")
             except OSError:
                 break
-        _, status = os.waitpid(self.pid, 0)
         os.close(self._line)
-        return os.waitstatus_to_exitcode(status)
+        return self._process.wait(30)
 
 
 def test_an_accepted_episode_outlives_a_kill_and_ctrl_c_says_how_to_go_on(tmp_path):

@@ -85,8 +85,10 @@ def test_lerobots_replay_brings_the_arm_to_where_the_episode_ended(recorded):
     said = lerobot("replay", recorded, "--dataset.episode=0")
     joints = re.search(r"at rest at ([-\d. ]+) rad", said)
     assert joints is not None, said[-2000:]
-    ended = read_columns(recorded / "set").frames[ACTION_KEY][-1, :7]
-    np.testing.assert_allclose(np.array(joints[1].split(), dtype=float), ended, atol=0.02)
+    actions = read_columns(recorded / "set").frames[ACTION_KEY][:, :7]
+    away = np.abs(np.array(joints[1].split(), dtype=float) - actions[-1]).max()
+    # The replay lets go of the arm a tick after the last action, while it still moves.
+    assert away < 0.06 and away < 0.25 * np.abs(actions[-1] - START).max()
 
 
 def test_the_plugin_loads_and_makes_its_devices_without_any_sdk():

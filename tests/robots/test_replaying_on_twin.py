@@ -1,6 +1,7 @@
 """An episode's actions on the twin once more: followed, judged, and stopped where the envelope says so."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -76,6 +77,7 @@ def test_the_envelope_stops_a_jump_and_says_where(dataset, rig):
 
 
 def test_a_dry_run_moves_nothing_and_counts_what_would_be_clamped(dataset, rig, twin):
+    time.sleep(0.5)  # the arm settles
     before = twin.state().q
     config = DeployConfig(dry_run=True)
     tight = SafetyConfig(max_step_rad=0.01)
@@ -85,6 +87,7 @@ def test_a_dry_run_moves_nothing_and_counts_what_would_be_clamped(dataset, rig, 
 
 
 def test_an_episode_that_starts_where_the_arm_may_not_be_is_refused_before_motion(dataset, rig, twin):
+    time.sleep(0.5)
     before = twin.state().q
     with pytest.raises(UserError, match="joint 4"):
         replay(read(dataset, 2), DeployConfig(), SafetyConfig(), TASK.name, rig=rig)
