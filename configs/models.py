@@ -185,7 +185,7 @@ class RecordConfig(Section):
     teleop: Literal["gello", "spacemouse", "keyboard", "guide", "script"] = setting(
         "keyboard", "what the operator steers with; script is the demonstrator, on the twin only"
     )
-    max_seconds: float = setting(60.0, "time limit of an episode", unit="s", ge=1, le=3_600)
+    max_seconds: float = setting(60.0, "time limit of an episode", unit="s", ge=1, le=600)
     unattended: bool = setting(False, "nobody at the keys: the script steers, the task's predicate judges (twin only)")
     homing: Literal["ask", "auto"] = setting("ask", "move to the start pose at a key, or by itself after each episode")
     keys: str = setting(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LATE_S = 0.010
 LOST_S = TICK_S / 2
 """A command that leaves later than this makes the rows no longer 0.1 s apart: the episode is discarded."""
-FRAME_WAIT_S = 0.07
+FRAME_WAIT_S = 0.08
 SHORTEST_TICKS = 5
 SCENE_START = 8_100
 SCENES = 1_900
@@ -330,10 +330,9 @@ class Recording:
         Raises UserError when it cannot go on, and KeyboardInterrupt; what was accepted stays.
         """
         faults = 0
-        redo = False
         while self.tally.accepted < self._config.episodes:
             scene = self._scene()
-            if self._auto_home or redo:
+            if self._auto_home:
                 self._move_home(scene)
             if not self._config.unattended and self._wait_for_start(scene) is Wish.QUIT:
                 self.tally.quit = True
@@ -342,7 +341,6 @@ class Recording:
                 self._begin_or_fail(scene)
             take = self._recorder.record(self._asked_while_recording, self._seen)
             wish = self._verdict(take)
-            redo = wish is Wish.REDO
             if take.fault:
                 self._discard(take, take.fault, scene)
                 faults += 1
