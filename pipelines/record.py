@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ABOUT = """Record teleoperated episodes. Keys start, stop, accept, redo and discard an episode (--keys says which; a
 foot pedal types keys); every accepted one is on the disk at once. The same command goes on where it ended."""
-SECTIONS = ("", "record", "deploy.robot", "deploy.host", "deploy.serial", "deploy.min_clock_ratio", "safety")
+SECTIONS = ("", "record", "deploy.robot", "deploy.host", "deploy.serial", "deploy.min_clock_ratio", "camera", "safety")
 EXTRAS = [
     Extra("--calibrate-leader", "make the calibration --leader FILE of the GELLO on this port, then end", "PORT"),
 ]
@@ -85,7 +85,10 @@ def _record(given: single.Given, console: Console) -> Any:
         with contextlib.closing(choose.make(config, given.config.task)) as teleop:
             teleop.connect()
             console.line(f"connecting {given.config.deploy.robot} …")
-            with open_rig(given.config.deploy, given.config.task) as rig, _screen(console, config) as screen:
+            with (
+                open_rig(given.config.deploy, given.config.task, given.config.camera) as rig,
+                _screen(console, config) as screen,
+            ):
                 if isinstance(teleop, Script) and rig.twin is not None:
                     teleop.watch(rig.twin.state)
                 screen.tell(f"{task.instruction!r}, {config.teleop}: {teleop.controls}")

@@ -10,7 +10,7 @@ from robocoach.pipelines.options import Extra
 
 ABOUT = """Play the actions of a recorded episode back. The arm moves slowly to where the episode began, then every
 action passes the safety envelope; the result says how well the arm followed and what was clamped."""
-SECTIONS = ("task", "deploy.robot", "deploy.host", "deploy.serial", "deploy.dry_run", "safety")
+SECTIONS = ("task", "deploy.robot", "deploy.host", "deploy.serial", "deploy.dry_run", "camera", "safety")
 EXTRAS = [
     Extra("--data", "LeRobotDataset with the data contract, such as DIR/dataset", "DIR", required=True),
     Extra("--episode", "number of the episode, from 0 (default 0)", "N"),
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     from robocoach.pipelines import runfolder
     from robocoach.pipelines.console import Console
     from robocoach.robots import replaying
+    from robocoach.robots.rig import open_rig
 
     number = given.extras["episode"] or "0"
     if not number.isdecimal():
@@ -36,9 +37,8 @@ def main(arguments: Sequence[str]) -> int:
         runfolder.save(given.folder, given.config)
         with console.libraries_in(given.folder / "log.txt"):
             console.line(f"episode {number}: {len(recorded.actions)} ticks; connecting {given.config.deploy.robot} …")
-            done = replaying.replay(
-                recorded, given.config.deploy, given.config.safety, given.config.task, accept, console.line
-            )
+            with open_rig(given.config.deploy, given.config.task, given.config.camera) as rig:
+                done = replaying.replay(recorded, rig, given.config, accept, console.line)
         single.write_result(given.folder, done.summary())
         console.line(done.line())
     return 0

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from robocoach.configs.errors import UserError
-from robocoach.configs.models import DeployConfig, SafetyConfig
+from robocoach.configs.models import SafetyConfig, Sim2RealConfig
 from robocoach.datasets import contract as contracts
 from robocoach.datasets.columns import read_columns
 from robocoach.datasets.contract import ACTION_KEY, STATE_KEY, Contract, Provenance
@@ -26,7 +26,7 @@ from robocoach.robots import safety as envelope
 from robocoach.robots.franka import ArmFault
 from robocoach.robots.guard import TICK_S, Guard
 from robocoach.robots.priority import going_first
-from robocoach.robots.rig import Rig, open_rig
+from robocoach.robots.rig import Rig
 from robocoach.robots.safety import Command, Stop
 from robocoach.sim.tasks import get_task
 
@@ -143,30 +143,25 @@ def read(path: Path, number: int) -> Recorded:
 
 def replay(
     recorded: Recorded,
-    config: DeployConfig,
-    safety: SafetyConfig,
-    task_name: str,
+    rig: Rig,
+    config: Sim2RealConfig,
     accept: frozenset[str] = frozenset(),
     tell: Callable[[str], None] = lambda line: None,
-    *,
-    rig: Rig | None = None,
 ) -> Replayed:
-    """Opens the robot and replays; `rig` is an open one to use instead.
+    """Replays on an open rig with the configuration's task, envelope and `deploy.dry_run`.
 
-    Raises UserError for what the user can mend, before anything moves. A stop of the envelope or a fault of the arm
-    is part of the result.
+    `accept` names provenance of the dataset that may differ. Raises UserError for what the user can mend, before
+    anything moves. A stop of the envelope or a fault of the arm is part of the result.
     """
-    if rig is None:
-        with open_rig(config, task_name) as opened:
-            return replay(recorded, config, safety, task_name, accept, tell, rig=opened)
+    dry_run, safety = config.deploy.dry_run, config.safety
     free = frozenset(Provenance.model_fields) - OF_THE_ARM
-    done = Replayed(recorded, config.robot, config.dry_run)
+    done = Replayed(recorded, rig.robot, dry_run)
     done.differences = tuple(contracts.check(rig.contract, recorded.contract, "the dataset", accept | free))
     try:
-        truth = _prepare(recorded, rig, safety, task_name, dry_run=config.dry_run)
+        judge = _prepare(recorded, rig, safety, config.task, dry_run=dry_run)
         tell("replaying …")
-        _play(done, rig, safety, truth, dry_run=config.dry_run)
-        if not (config.dry_run or done.stopped):
+        _play(done, rig, safety, judge, dry_run=dry_run)
+        if not (dry_run or done.stopped):
             time.sleep(SETTLE_S)
             away = np.abs(rig.arm.state().values[:7] - done.commands[-1][:7])
             done.end_error_rad = round(float(away.max()), 4)

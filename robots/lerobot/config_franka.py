@@ -30,5 +30,7 @@ class FrankaConfig(RobotConfig):
     """Actions a second, the `--fps` or `--dataset.fps` of LeRobot's tool, 10 to 30. Faster callers are held back."""
     safety: dict[str, float] = field(default_factory=dict)
     """Settings of the safety envelope that differ from its defaults, such as `{max_step_rad: 0.1}`."""
+    wrist: dict[str, str] = field(default_factory=dict)
+    """Settings of the wrist RealSense that differ from their defaults, such as `{camera_serial: 12345}`."""
     cameras: dict[str, CameraConfig] = field(default_factory=dict)
     """LeRobot cameras beside the wrist camera, which is always there as `wrist`."""

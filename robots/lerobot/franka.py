@@ -20,7 +20,7 @@ from lerobot.utils.errors import DeviceNotConnectedError
 from pydantic import ValidationError
 
 from robocoach.configs.errors import UserError
-from robocoach.configs.models import DeployConfig, SafetyConfig
+from robocoach.configs.models import CameraConfig, DeployConfig, SafetyConfig
 from robocoach.datasets.contract import ACTION_NAMES, IMAGE_SIZE, STATE_NAMES
 from robocoach.robots import safety as envelope
 from robocoach.robots.franka import ArmFault
@@ -56,7 +56,7 @@ class Franka(Robot):
         """Checks the configuration; nothing is connected yet. Raises UserError."""
         super().__init__(config)
         self.config = config
-        self._deploy, self._safety = _settings(config)
+        self._deploy, self._safety, self._wrist = _settings(config)
         self._tick_s = 1.0 / self._deploy.rate
         self._extra = make_cameras_from_configs(config.cameras)
         self._open: contextlib.ExitStack | None = None
@@ -105,7 +105,7 @@ class Franka(Robot):
         if self._rig is not None:
             return
         with contextlib.ExitStack() as stack:
-            rig = stack.enter_context(open_rig(self._deploy, self.config.task))
+            rig = stack.enter_context(open_rig(self._deploy, self.config.task, self._wrist))
             for camera in self._extra.values():
                 camera.connect()
                 stack.callback(camera.disconnect)
@@ -212,7 +212,7 @@ class Franka(Robot):
         return FrankaStopped(self._stopped)
 
 
-def _settings(config: FrankaConfig) -> tuple[DeployConfig, SafetyConfig]:
+def _settings(config: FrankaConfig) -> tuple[DeployConfig, SafetyConfig, CameraConfig]:
     """LeRobot's dataclass as the project's checked settings."""
     if config.start not in ("stay", "home"):
         raise UserError(f"--robot.start {config.start!r}: expected stay or home")
@@ -220,7 +220,8 @@ def _settings(config: FrankaConfig) -> tuple[DeployConfig, SafetyConfig]:
         deploy = DeployConfig.model_validate(
             {"robot": config.model, "host": config.host, "serial": config.serial, "rate": config.fps}
         )
-        return deploy, SafetyConfig.model_validate(dict(config.safety))
+        safety = SafetyConfig.model_validate(dict(config.safety))
+        return deploy, safety, CameraConfig.model_validate(dict(config.wrist))
     except ValidationError as error:
         first = error.errors()[0]
         names = {"robot": "model", "rate": "fps"}

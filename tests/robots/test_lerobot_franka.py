@@ -117,7 +117,7 @@ def robot(arm, twin, monkeypatch, tmp_path):
     from robocoach.robots.lerobot.config_franka import FrankaConfig
 
     @contextlib.contextmanager
-    def shared(config, task_name):
+    def shared(config, task_name, camera):
         yield Rig("twin", arm, twin.camera, twin, provenance.contract("twin", "test"))
 
     monkeypatch.setattr(franka, "open_rig", shared)
@@ -169,6 +169,7 @@ def test_a_caller_that_is_too_fast_is_held_to_ten_actions_a_second(robot):
         ({"fps": 100}, "--robot.fps"),
         ({"safety": {"max_step_rad": 9.0}}, "max_step_rad"),
         ({"safety": {"no_limit": 1.0}}, "no_limit"),
+        ({"wrist": {"camera_fps": "fast"}}, "camera_fps"),
         ({"start": "there"}, "stay or home"),
     ],
 )

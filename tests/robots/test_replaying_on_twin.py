@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from robocoach.configs.errors import UserError
-from robocoach.configs.models import DeployConfig, SafetyConfig
+from robocoach.configs.models import DeployConfig, SafetyConfig, Sim2RealConfig
 from robocoach.datasets.episode import REAL_SEED, Episode
 from robocoach.datasets.journal import Journal
 from robocoach.datasets.record import assemble
@@ -56,7 +56,7 @@ def rig(arm, twin) -> Rig:
 
 
 def test_the_arm_follows_and_ends_where_the_episode_did(dataset, rig, twin):
-    done = replay(read(dataset.parent, 0), DeployConfig(), SafetyConfig(), TASK.name, rig=rig)
+    done = replay(read(dataset.parent, 0), rig, Sim2RealConfig())
     told = done.summary()
     assert told["stopped"] == "" and told["ticks"] == TICKS and told["success"] is None
     assert told["end_error_rad"] < 0.01 and told["tracking_max_rad"] < 0.06
@@ -65,23 +65,22 @@ def test_the_arm_follows_and_ends_where_the_episode_did(dataset, rig, twin):
 
 
 def test_an_episode_with_a_known_scene_is_judged_in_it(dataset, rig, twin):
-    done = replay(read(dataset, 3), DeployConfig(), SafetyConfig(), TASK.name, rig=rig)
+    done = replay(read(dataset, 3), rig, Sim2RealConfig())
     assert done.success is False  # a wave stacks nothing
     scene = TASK.sample_scene(1)
     np.testing.assert_allclose(twin.state().objects["red_cube"][:2], scene.objects["red_cube"][:2], atol=5e-3)
 
 
 def test_the_envelope_stops_a_jump_and_says_where(dataset, rig):
-    done = replay(read(dataset, 1), DeployConfig(), SafetyConfig(), TASK.name, rig=rig)
+    done = replay(read(dataset, 1), rig, Sim2RealConfig())
     assert done.stopped.startswith("jump: joint 1") and len(done.states) == 6
 
 
 def test_a_dry_run_moves_nothing_and_counts_what_would_be_clamped(dataset, rig, twin):
     time.sleep(0.5)  # the arm settles
     before = twin.state().q
-    config = DeployConfig(dry_run=True)
-    tight = SafetyConfig(max_step_rad=0.01)
-    done = replay(read(dataset, 0), config, tight, TASK.name, rig=rig)
+    config = Sim2RealConfig(deploy=DeployConfig(dry_run=True), safety=SafetyConfig(max_step_rad=0.01))
+    done = replay(read(dataset, 0), rig, config)
     assert np.abs(twin.state().q - before).max() < 5e-3
     assert done.dry_run and done.clamped_ticks > 0
 
@@ -90,7 +89,7 @@ def test_an_episode_that_starts_where_the_arm_may_not_be_is_refused_before_motio
     time.sleep(0.5)
     before = twin.state().q
     with pytest.raises(UserError, match="joint 4"):
-        replay(read(dataset, 2), DeployConfig(), SafetyConfig(), TASK.name, rig=rig)
+        replay(read(dataset, 2), rig, Sim2RealConfig())
     assert np.abs(twin.state().q - before).max() < 5e-3
 
 
@@ -107,4 +106,4 @@ def test_data_of_another_arm_needs_to_be_accepted(dataset, rig):
     )
     strange = Rig(rig.robot, rig.arm, rig.camera, rig.twin, other)
     with pytest.raises(UserError, match="--accept robot"):
-        replay(read(dataset, 0), DeployConfig(), SafetyConfig(), TASK.name, rig=strange)
+        replay(read(dataset, 0), strange, Sim2RealConfig())
