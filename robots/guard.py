@@ -108,7 +108,7 @@ class Guard:
             tick_s=self.tick_s,
             last_velocity_rad_s=self._last_velocity,
             velocity_rad_s=state.velocity_rad_s,
-            frame_unchanged_s=self._sameness.update(frame),
+            frame_unchanged_s=self._sameness.update(frame, now),
             previous_state=before.values if before is not None else None,
             previous_state_s=state.read_at_s - before.read_at_s if before is not None else 0.0,
             last_action=self._last_action,
@@ -145,12 +145,12 @@ class _Sameness:
         self._frame: Frame | None = None
         self._since_s = 0.0
 
-    def update(self, frame: Frame | None) -> float:
-        """Seconds between the first and the newest of the identical frames."""
+    def update(self, frame: Frame | None, now_s: float) -> float:
+        """Seconds since the picture last changed, 0 unless it came again meanwhile."""
         if frame is None:
             return 0.0
         known = self._frame
         if known is None or (frame is not known and not np.array_equal(frame.image, known.image)):
             self._since_s = frame.captured_s
         self._frame = frame
-        return frame.captured_s - self._since_s
+        return now_s - self._since_s if frame.captured_s > self._since_s else 0.0
