@@ -7,13 +7,14 @@ Prints one JSON object last; for each fault, with the worst value over the repea
 
 - `injected`: how often;
 - `unsafe_commands`: commands on the twin's 1 kHz tape outside the limits of position, velocity (with its
-  position-dependent bound) or acceleration, from before the rollout to standstill;
+  position-dependent bound) or acceleration, from the start of the rollout to standstill;
 - `detected_ms`: from the moment the fault took effect to the moment the guard brings the arm to rest. For an action
   that is out of range: to the first clamped command. For a killed process: to the twin's first millisecond without its
   motion. For a policy's fault it takes effect when the policy answers, raises, or is asked and never answers; for the
   hand, when the first hand command leaves; for frozen frames, when the first repeated picture could have been another;
-- `standstill_ms`: from there to the last millisecond in which a joint is faster than 0.01 rad/s, measured in the
-  twin's physics over 10 ms; 0 when the arm had stopped by itself before. An out-of-range action stops nothing: null;
+- `standstill_ms`: from there to the last millisecond in which a joint is faster than 0.02 rad/s, measured in the
+  twin's physics over 10 ms; 0 when the arm had stopped by itself before. An out-of-range action stops nothing: null.
+  (franky-sim's own hold lets the last joint settle by 2 mrad after every motion, at up to 0.016 rad/s.);
 - `recovered`: how often the next rollout on the same twin ran, after what an operator would mend was mended;
 - `verdict`: of the rollouts that were struck.
 """
@@ -60,7 +61,7 @@ PERIOD_STEPS = 16
 OPEN_M = 0.08
 STRIKE_AFTER_S = 0.3
 """From the policy's second look on; repeats vary it, so that a fault strikes at other moments of a tick."""
-TICKS, RECOVERY_TICKS = 40, 5
+TICKS, RECOVERY_TICKS = 30, 10
 NEAR_LIMIT_RAD = 2.7
 """Where joint 7 starts for the out-of-range action; its limit is 3.0159 rad."""
 
@@ -73,10 +74,12 @@ class Wave:
         self.close_hand = threading.Event()
         self.over = threading.Event()
         self.took_effect_s = np.inf
+        self.began_s = 0.0
         self.reset()
 
     def reset(self) -> None:
         """Starts the wave anew."""
+        self.began_s = time.monotonic()
         self._row = self._looks = 0
         self._last = np.zeros((0, 8))
 
@@ -190,7 +193,7 @@ def _strike_rollout(twin: Twin, fault: str, later_s: float) -> Outcome:
         twin.record()
         record = _roll(twin, watched, policy, scene, TICKS)
         time.sleep(0.2)
-        tape = twin.recorded()
+        tape = twin.recorded().between(policy.began_s, np.inf)
         policy.over.set()
         effect = struck[0] if struck else policy.took_effect_s
         detected, standstill = watched.stopped_s, tape.standstill_s()
@@ -223,18 +226,9 @@ def _goes_on(twin: Twin, arm: FrankaArm) -> bool:
 def _roll(twin: Twin, arm: Any, policy: Wave, scene: Any, ticks: int) -> Rollout:
     contract = provenance.contract("twin", f"franky-sim {version('franky-sim')}")
     rig = Rig("twin", arm, twin.camera, twin, contract, FR3)
-    config = DeployConfig(robot="twin", max_ticks=max(10, ticks))
+    config = DeployConfig(robot="twin", max_ticks=ticks)
     with tempfile.TemporaryDirectory() as folder:
-        return run_rollout(
-            rig,
-            get_task(TASK),
-            policy,
-            scene,
-            config if ticks >= 10 else config.model_copy(update={"max_ticks": ticks}),
-            SafetyConfig(),
-            Path(folder),
-            "rollout",
-        )
+        return run_rollout(rig, get_task(TASK), policy, scene, config, SafetyConfig(), Path(folder), "rollout")
 
 
 def _kill_in_mid_motion(twin: Twin) -> Outcome:

@@ -63,7 +63,7 @@ class Stretch:
         padded = np.concatenate([np.repeat(self.q[:1], half, 0), self.q, np.repeat(self.q[-1:], half, 0)])
         return np.abs(padded[2 * half :] - padded[: -2 * half]).max(axis=1) / (2 * half * MILLISECOND_S)
 
-    def standstill_s(self, slower_than_rad_s: float = 0.01) -> float:
+    def standstill_s(self, slower_than_rad_s: float = 0.02) -> float:
         """Monotonic time from which on the arm stood still to the end; infinity when it never did."""
         moving = np.flatnonzero(self.speed() >= slower_than_rad_s)
         last = int(moving[-1]) if len(moving) else -1
