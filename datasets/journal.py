@@ -31,7 +31,7 @@ from robocoach.datasets.episode import Episode
 VIDEO_FILE = "wrist.mp4"
 NUMBERS_FILE = "numbers.npz"
 EPISODE_FILE = "episode.json"
-_IN_FLIGHT = ".writing-"
+IN_FLIGHT = ".writing-"
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Journal:
     @contextlib.contextmanager
     def _in_flight(self, index: int) -> Generator[Path]:
         """A hidden folder that this process holds locked, so that nobody takes it for abandoned."""
-        folder = self.folder / f"{_IN_FLIGHT}{index:06d}-{os.getpid()}"
+        folder = self.folder / f"{IN_FLIGHT}{index:06d}-{os.getpid()}"
         with self._exclusive():
             folder.mkdir()
             held = os.open(folder, os.O_RDONLY)
@@ -149,7 +149,7 @@ class Journal:
     def _remove_abandoned(self) -> None:
         """Removes hidden folders whose writer is gone: a process's locks end with it, however it ended."""
         with self._exclusive():
-            for folder in self.folder.glob(f"{_IN_FLIGHT}*"):
+            for folder in self.folder.glob(f"{IN_FLIGHT}*"):
                 held = os.open(folder, os.O_RDONLY)
                 try:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

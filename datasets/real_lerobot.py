@@ -46,7 +46,7 @@ def reasons_against(root: Path) -> list[str]:
         info = json.loads((root / "meta/info.json").read_text())
         features: Mapping[str, Mapping[str, Any]] = info["features"]
         version, fps = info["codebase_version"], info["fps"]
-        names = {key: _names(feature) for key, feature in features.items()}
+        names = {key: names_of(feature) for key, feature in features.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{root}/meta/info.json cannot be read ({error!r}); take a fresh copy of the dataset"
@@ -66,7 +66,7 @@ def reasons_against(root: Path) -> list[str]:
     return reasons
 
 
-def _names(feature: Mapping[str, Any]) -> list[str]:
+def names_of(feature: Mapping[str, Any]) -> list[str]:
     """Names of the entries; numbered ones where the dataset gives none."""
     names = feature.get("names")
     if isinstance(names, dict):

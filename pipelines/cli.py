@@ -29,6 +29,7 @@ VERBS = {
     "replay": "an episode's actions once more, through the safety envelope",
     "session": "trials that count: planned, judged one by one, signed",
     "commission": "an arm's first day, check by check, before it may move",
+    "data": "check a dataset before anybody trains on it",
     "tasks": "list the tasks",
     "doctor": "what this machine has, and the mend for each lack",
 }
