@@ -38,6 +38,8 @@ class Finding:
     """First frame of the place, from 0 within the episode; None when it concerns all of it."""
     frames: int = 1
     """How many frames the place spans."""
+    size: float = 0.0
+    """How bad it is beside others of its fault, in that fault's own unit."""
 
     @property
     def mend(self) -> str:
@@ -52,6 +54,11 @@ class Group:
     fault: Fault
     severity: Severity
     findings: tuple[Finding, ...]
+
+    @property
+    def example(self) -> Finding:
+        """The worst of them, the first among equals."""
+        return max(self.findings, key=lambda found: found.size)
 
     @property
     def episodes(self) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def dark(greys: np.ndarray, every: int, episode: str) -> list[Finding]:
     for fault, flags in ((BLACK, black), (UNIFORM, (spread < UNIFORM_LEVELS) & ~black)):
         for first, length in runs(flags):
             what = f"{length} of {len(greys)} images, grey level {level[first]:.0f} of 255"
-            found.append(Finding(fault, "error", what, episode, first * every, length * every))
+            found.append(Finding(fault, "error", what, episode, first * every, length * every, size=length))
     return found
 
 
@@ -81,7 +81,7 @@ def frozen(greys: np.ndarray, joints: np.ndarray, every: int, episode: str) -> l
         if moved > FROZEN_MOTION_RAD:
             severity: Severity = "error" if length >= FROZEN_ERROR_FRAMES else "warning"
             what = f"{length + 1} equal images while a joint moves {moved:.2f} rad"
-            found.append(Finding(FROZEN, severity, what, episode, first * every, (length + 1) * every))
+            found.append(Finding(FROZEN, severity, what, episode, first * every, (length + 1) * every, size=moved))
     return found
 
 

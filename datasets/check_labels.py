@@ -89,17 +89,27 @@ def success(
         return []
     if opening is None or not len(opening):
         return []
-    lowest = int(np.argmin(opening))
-    closed_by = float(np.max(opening[: lowest + 1]) - opening[lowest])
-    opened = float(np.max(opening[lowest:]) - opening[lowest]) >= REOPENS * closed_by
-    if label and closed_by < CLOSES:
-        return [Finding(NEVER_CLOSED, "warning", f"its opening falls by {closed_by:.0%} at most", episode)]
+    at, opened = grasp(opening)
+    if label and at is None:
+        what = f"its opening stays within {float(np.ptp(opening)):.0%}"
+        return [Finding(NEVER_CLOSED, "warning", what, episode)]
     if label and not opened:
-        what = f"closed at frame {lowest}, {opening[-1]:.0%} open at the end"
-        return [Finding(NEVER_OPENED, "warning", what, episode, lowest, len(opening) - lowest)]
-    if not label and closed_by >= CLOSES and opened:
-        return [Finding(LOOKS_SOLVED, "note", f"closed at frame {lowest}, opened again after it", episode, lowest)]
+        what = f"closed at frame {at}, {opening[-1]:.0%} open at the end"
+        return [Finding(NEVER_OPENED, "warning", what, episode, at, len(opening) - (at or 0))]
+    if not label and opened:
+        return [Finding(LOOKS_SOLVED, "note", f"closed at frame {at}, opened again after it", episode, at)]
     return []
+
+
+def grasp(opening: np.ndarray) -> tuple[int | None, bool]:
+    """Frame at which a gripper with this opening (T,) first closes, None when never, and whether it opens after it."""
+    fallen = np.maximum.accumulate(opening) - opening
+    if fallen.max() < CLOSES:
+        return None, False
+    at = int(np.argmax(fallen >= CLOSES))
+    peak, after = float(np.max(opening[: at + 1])), opening[at:]
+    lowest = np.minimum.accumulate(after)
+    return at, bool((after - lowest >= REOPENS * (peak - lowest)).any())
 
 
 def stage_range(stages: np.ndarray | None, names: int, episode: str) -> list[Finding]:

@@ -125,7 +125,9 @@ def joint_limits(
             f"joint {joint + 1} reaches {joints[worst, joint]:.3f} rad, {arm} allows {low[joint]:.3f} to "
             f"{high[joint]:.3f} ({len(frames)} frames)"
         )
-        found.append(Finding(fault, severity, what, episode, int(frames[0]), int(frames[-1] - frames[0]) + 1))
+        span = int(frames[-1] - frames[0]) + 1
+        size = float(beyond[worst, joint])
+        found.append(Finding(fault, severity, what, episode, int(frames[0]), span, size=size))
     return found
 
 
@@ -159,7 +161,7 @@ def jumps(
             f"joint {joint + 1} moves {moved:+.3f} rad in one step, {speed[at, joint]:.1f} rad/s where "
             f"{most[joint]:.2f} is the limit"
         )
-        found.append(Finding(fault, severity, what, episode, first, length + 1))
+        found.append(Finding(fault, severity, what, episode, first, length + 1, size=float(over[at, joint])))
     return found
 
 

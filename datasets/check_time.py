@@ -88,7 +88,7 @@ def timestamps(times_s: np.ndarray, fps: float | None, episode: str) -> list[Fin
     if usual > 0:
         for at in np.flatnonzero(steps > GAP * usual):
             what = f"{_ms(steps[at])} ms without a frame where {_ms(usual)} ms is usual"
-            found.append(Finding(GAP_FAULT, "warning", what, episode, int(at), 2))
+            found.append(Finding(GAP_FAULT, "warning", what, episode, int(at), 2, size=float(steps[at])))
     return found
 
 
@@ -102,8 +102,9 @@ def _against_grid(times: np.ndarray, steps: np.ndarray, fps: float, episode: str
         return [Finding(OFF_GRID, "error", "small steps add up to half a frame", episode, at)]
     what = f"steps of {_ms(steps.min())} to {_ms(steps.max())} ms, expected {_ms(1 / fps)} ms"
     first = int(np.argmax(wrong))
+    worst = float(steps.max())
     if wrong.mean() > 0.2:
-        return [Finding(WALL_CLOCK, "error", f"{what} ({wrong.mean():.0%} of the steps differ)", episode)]
+        return [Finding(WALL_CLOCK, "error", f"{what} ({wrong.mean():.0%} of the steps differ)", episode, size=worst)]
     return [Finding(OFF_GRID, "error", f"{what} ({wrong.sum()} of {len(steps)} steps differ)", episode, first, 2)]
 
 

@@ -119,7 +119,7 @@ def _line(group: Group, columns: int) -> str:
     """One kind of fault: severity, name, how many episodes, and the first example."""
     episodes = group.episodes
     where = f"{len(episodes)} episodes" if len(episodes) > 1 else f"episode {episodes[0]}" if episodes else "all"
-    first = group.findings[0]
+    first = group.example
     place = "" if first.frame is None else f", frame {first.frame}"
     return _cut(
         f"{group.severity:<8}  {group.fault.name} [{where}{place if len(episodes) == 1 else ''}]: {first.what}", columns

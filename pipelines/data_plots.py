@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,8 @@ class Panel:
     """(T, C)"""
     colours: Sequence[str]
     height: int
+    span: tuple[float, float] | None = None
+    """Lowest and highest value shown; None fits the curves."""
 
 
 def traces(times: np.ndarray, panels: Sequence[Panel], marks: Sequence[Mark], unit: str) -> str:
@@ -61,7 +63,7 @@ def traces(times: np.ndarray, panels: Sequence[Panel], marks: Sequence[Mark], un
     )
 
 
-def _mark(mark: Mark, across, top: float, bottom: float) -> str:
+def _mark(mark: Mark, across: Callable[[float], float], top: float, bottom: float) -> str:
     x, end = across(mark.first), across(mark.last)
     wide = max(3.0, end - x)
     return (
@@ -70,7 +72,7 @@ def _mark(mark: Mark, across, top: float, bottom: float) -> str:
     )
 
 
-def _labels(marks: Sequence[Mark], across) -> list[str]:
+def _labels(marks: Sequence[Mark], across: Callable[[float], float]) -> list[str]:
     """Labels above their marks; one that would run into its neighbour is left out, the list below names it."""
     parts, free = [], -1.0
     for mark in sorted(marks, key=lambda one: one.first):
@@ -82,10 +84,11 @@ def _labels(marks: Sequence[Mark], across) -> list[str]:
     return parts
 
 
-def _panel(panel: Panel, times: np.ndarray, across, y: float) -> str:
+def _panel(panel: Panel, times: np.ndarray, across: Callable[[float], float], y: float) -> str:
     rows = np.asarray(panel.rows, dtype=np.float64)
     finite = rows[np.isfinite(rows)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    low, high = panel.span or (low, high)
     middle, reach = (low + high) / 2, max((high - low) / 2 * 1.06, 1e-4)
     low, high = middle - reach, middle + reach
     bottom = y + panel.height

@@ -21,6 +21,8 @@ from robocoach.pipelines.data_plots import JOINT_COLOURS, Mark, Panel, traces
 
 TEMPLATE = Path(__file__).parent / "data_report_template.html"
 MOST_PLOTS = 12
+TURNS = 3
+"""Episodes plotted of one kind of fault, when others do not bring more."""
 MOST_THUMBNAILS = 240
 MOST_PLACES = 60
 """Places listed of one kind of fault."""
@@ -46,7 +48,7 @@ def page(view: DatasetView, checked: Checked) -> str:
             plots[episode.name] = _plot(view, episode, own)
     sections = (
         _table(groups),
-        _plots([plots[name] for name in odd if name in plots], len(_odd(groups, most=10**9))),
+        _plots([plots[name] for name in odd if name in plots], sum(one != "note" for one in worst.values())),
         _sheet([one for one in thumbnails if one], view.count, checked.camera),
         _skipped(checked),
     )
@@ -62,7 +64,12 @@ def page(view: DatasetView, checked: Checked) -> str:
 def _sentence(checked: Checked, groups: Sequence[Group]) -> str:
     kinds = {severity: [one for one in groups if one.severity == severity] for severity in SEVERITIES}
     if kinds["error"]:
-        names = [group.fault.name for group in kinds["error"]]
+        names = [
+            f"{group.fault.name} ({len(group.episodes)} of {checked.episodes} episodes)"
+            if 0 < len(group.episodes) < checked.episodes
+            else group.fault.name
+            for group in kinds["error"]
+        ]
         listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
         return f"Not fit for training as it is: {listed}."
     if kinds["warning"]:
@@ -103,7 +110,7 @@ def _sentence_case(text: str) -> str:
 
 
 def _seen(group: Group) -> str:
-    first = escape(group.findings[0].what)
+    first = escape(group.example.what)
     if len(group.findings) == 1:
         place = _place(group.findings[0])
         return f"{first}{f' <span class=place>{escape(place)}</span>' if place else ''}"
@@ -139,21 +146,17 @@ def _worst(findings: Iterable[Finding]) -> dict[str, str]:
     return worst
 
 
-def _odd(groups: Sequence[Group], most: int = MOST_PLOTS) -> list[str]:
+def _odd(groups: Sequence[Group]) -> list[str]:
     """Episodes to plot: one of each fault in turn, most serious fault first, so that every kind is seen."""
     queues = [
-        list(
-            dict.fromkeys(
-                one.episode for one in sorted(group.findings, key=lambda one: one.frame is None) if one.episode
-            )
-        )
+        list(dict.fromkeys(one.episode for one in sorted(group.findings, key=lambda one: -one.size) if one.episode))
         for group in groups
         if group.severity != "note"
     ]
     chosen: list[str] = []
-    for turn in range(max(map(len, queues), default=0)):
+    for turn in range(min(TURNS, max(map(len, queues), default=0))):
         for queue in queues:
-            if turn < len(queue) and queue[turn] not in chosen and len(chosen) < most:
+            if turn < len(queue) and queue[turn] not in chosen and len(chosen) < MOST_PLOTS:
                 chosen.append(queue[turn])
     return chosen
 
@@ -184,7 +187,7 @@ def _plot(view: DatasetView, episode: EpisodeView, findings: Sequence[Finding]) 
     if joints is not None:
         panels.append(Panel("joints [rad]", joints, JOINT_COLOURS, 210))
     panels += [
-        Panel(f"gripper opening, {name}", one[:, None], ("#33424a",), 54)
+        Panel(f"gripper opening, {name}", one[:, None], ("#33424a",), 54, (0.0, 1.0))
         for name, one in zip(("measured", "commanded"), openings(view, episode), strict=True)
         if one is not None
     ]
