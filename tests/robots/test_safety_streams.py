@@ -99,7 +99,7 @@ def run(stream: Stream, legs: list[tuple[np.ndarray, int]]) -> None:
 def test_streams_with_reversals_and_runs_into_the_joint_limits_stay_inside(share, legs, tick_s, limits, inset, step):
     config = SafetyConfig(limit_inset_rad=inset, max_step_rad=step, **EVERYWHERE)
     low, high = limits.q_min + inset, limits.q_max - inset
-    start = low + share * (high - low)
+    start = np.clip(low + share * (high - low), low, high)
     assume(Workspace.of(config).excess_m(start[None]).max() < 0)
     stream = Stream(start, config, limits, tick_s)
     run(stream, legs)

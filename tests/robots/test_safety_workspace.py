@@ -10,6 +10,7 @@ import pytest
 from robocoach.configs.models import SafetyConfig
 from robocoach.robots import safety
 from robocoach.robots.kinematics import FACES, Workspace, hand_poses
+from robocoach.robots.limits import FR3
 from robocoach.robots.safety import Command, Fault, Moment, Stop
 from robocoach.sim.kinematics import Arm, down_rotation
 from robocoach.sim.robot_model import HAND_TO_TCP_M, HOME_Q
@@ -168,3 +169,14 @@ def test_a_hand_slightly_outside_may_stay_or_return_but_goes_no_further(arm):
         Workspace.of(config).excess_m(further.values[None, :7]).max()
         <= Workspace.of(config).excess_m(low[None]).max() + 1e-8
     )
+
+
+def test_an_arm_beyond_its_joint_limit_whose_way_back_leads_out_of_the_box_stops():
+    beyond = HOME.copy()
+    beyond[0] = FR3.q_max_rad[0] - CONFIG.limit_inset_rad + 0.004
+    points = SafetyConfig(workspace_x_min_m=-1.0, workspace_y_min_m=-1.2, workspace_y_max_m=1.0)
+    reach = 1.0 + Workspace.of(points).excess_m(beyond[None])[0, FACES.index("y_max")]
+    free, shut = (points.model_copy(update={"workspace_y_max_m": reach + room}) for room in (0.01, 0.0))
+    assert isinstance(ask(beyond, beyond, free), Command)
+    answer = ask(beyond, beyond, shut)
+    assert isinstance(answer, Stop) and answer.fault is Fault.NO_WAY
