@@ -148,7 +148,7 @@ class Franka(Robot):
         if frame is None:
             raise self._stop("the wrist camera gives no picture")
         observation: dict[str, Any] = dict(zip(STATE_NAMES, map(float, state.values), strict=True))
-        observation[WRIST] = frame.image
+        observation[WRIST] = frame.image.copy()  # LeRobot makes tensors of it, which have to be writable
         for name, camera in self._extra.items():
             observation[name] = camera.read_latest()
         return observation
