@@ -65,12 +65,16 @@ class VelocityServo:
 
     def __init__(self, franky: Any, limits: ArmLimits) -> None:
         self._franky, self._limits = franky, limits
+        self._largest: np.ndarray | None = None
 
     def follow(self, robot: Any, line: Line, now_s: float, q: np.ndarray) -> None:
+        if self._largest is None:
+            # franky refuses a motion beyond its own limits, and its wheel knows no more than the Panda's velocities.
+            self._largest = np.array(robot.joint_velocity_limit.get(), dtype=float)
         wanted, _ = line.at(now_s)
         _, velocity = line.at(now_s + LOOK_AHEAD_S)
         velocity = velocity + GAIN_PER_S * (wanted - q)
-        largest = STREAM_FACTOR * self._limits.velocity_towards(q, np.sign(velocity))
+        largest = STREAM_FACTOR * np.minimum(self._largest, self._limits.velocity_towards(q, np.sign(velocity)))
         motion = self._franky.JointVelocityMotion(
             np.clip(velocity, -largest, largest).tolist(),
             self._franky.Duration(WATCHDOG_MS),
