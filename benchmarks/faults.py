@@ -233,11 +233,12 @@ def _roll(twin: Twin, arm: Any, policy: Wave, scene: Any, ticks: int) -> Rollout
 
 def _kill_in_mid_motion(twin: Twin) -> Outcome:
     """`kill -9` for a process that drives the arm through the product's guard."""
-    twin.record()
     process = subprocess.Popen(
         [sys.executable, __file__, "--drive", twin.host], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdout is not None
+    process.stdout.readline()  # it stands at the start
+    twin.record()
     moving = process.stdout.readline().strip() == "moving"
     os.kill(process.pid, signal.SIGKILL)
     effect = time.monotonic()
@@ -266,6 +267,7 @@ def drive(host: str) -> None:
         start = get_task(TASK).sample_scene(1).start_q
         arm.go_to(start)
         guard = Guard(arm, None, SafetyConfig(), FR3)
+        print("ready", flush=True)
         begin = time.monotonic()
         for tick in range(600):
             due = begin + tick * STEP_S

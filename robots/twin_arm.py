@@ -26,7 +26,7 @@ from franky_sim.franka_robot_protocol import (
 )
 from franky_sim.franka_server import BaseCommand, Command, ConnectCommand, ConnectStatus
 
-from robocoach.robots.twin_tape import Mode, Tape
+from robocoach.robots.twin_tape import MILLISECOND_S, Mode, Tape
 
 ERRORS = {"joint_reflex": 6, "joint_velocity_violation": 3, "communication_constraints_violation": 25}
 """Position of some errors in libfranka's `Errors` (`errors.h`)."""
@@ -45,7 +45,8 @@ class TwinArm(FrankaRobotServer):
         super().__init__(robot, hosts)
         self._tape = tape
         self._row_mode, self._commanded = Mode.IDLE, np.zeros(7)
-        self._message_id = self._steps_without_command = 0
+        self._message_id = self._noted_id = self._steps_without_command = 0
+        self._velocity, self._acceleration = np.zeros(7), np.zeros(7)
         self._robot_mode: RobotMode | None = None
         self._error = ""
         self._closed_until_s = 0.0
@@ -141,8 +142,14 @@ class TwinArm(FrankaRobotServer):
 
     @property
     def robot_state(self) -> Any:
-        """franky-sim's state, with the mode and the errors of a fault."""
+        """franky-sim's state, with the mode and the errors of a fault.
+
+        Its desired velocity and acceleration are smoothed over 20 ms, and franky starts each new motion from them; an
+        arm reports those of the commands, and so does this.
+        """
         state = super().robot_state
+        if self._row_mode in (Mode.POSITION, Mode.VELOCITY):
+            state = state.replace(dq_d=tuple(self._velocity), ddq_d=tuple(self._acceleration))
         if self._robot_mode is None:
             return state
         errors = [False] * ERROR_COUNT
@@ -182,12 +189,24 @@ class TwinArm(FrankaRobotServer):
         """Keeps what the server asks of the robot. Only the server says whether a command is new; the rest are the
         robot's own inner calls, and its hold while nobody commands."""
         if has_new_command is not None:
+            if has_new_command:
+                self._differentiate(mode, command)
             self._row_mode, self._commanded = mode, command
             control(command, has_new_command=has_new_command)
             return
         if mode is Mode.POSITION:
             self._row_mode, self._commanded = Mode.IDLE, command
         control(command)
+
+    def _differentiate(self, mode: Mode, command: np.ndarray) -> None:
+        """Velocity and acceleration of the commands, by the client's clock; a motion begins at rest."""
+        elapsed_s = max(1, self._message_id - self._noted_id) * MILLISECOND_S
+        self._noted_id = self._message_id
+        if mode is not self._row_mode:
+            self._velocity, self._acceleration = command if mode is Mode.VELOCITY else np.zeros(7), np.zeros(7)
+            return
+        velocity = command if mode is Mode.VELOCITY else (command - self._commanded) / elapsed_s
+        self._velocity, self._acceleration = velocity, (velocity - self._velocity) / elapsed_s
 
 
 class _Connect(ConnectCommand):

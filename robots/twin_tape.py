@@ -85,18 +85,23 @@ class Stretch:
         command, elapsed = self.command[rows], np.diff(self.message_id[rows], prepend=self.message_id[rows[:1]] - 1)
         elapsed_s = elapsed[:, None] * MILLISECOND_S
         start, rest = self.q[rows[:1]], np.zeros((1, 7))
-        if self.mode[rows[0]] == Mode.VELOCITY:
-            velocity, between_s = command, elapsed_s
-            position = start + np.cumsum(velocity * elapsed_s, axis=0)
+        by_velocity = self.mode[rows[0]] == Mode.VELOCITY
+        if by_velocity:
+            velocity, position = command, start + np.cumsum(command * elapsed_s, axis=0)
         else:
-            position = command
-            velocity = np.diff(position, axis=0, prepend=position[:1]) / elapsed_s
-            # A difference of positions is the velocity half way between them.
-            between_s = (elapsed_s + np.concatenate([elapsed_s[:1], elapsed_s[:-1]])) / 2
+            position, velocity = command, np.diff(command, axis=0, prepend=command[:1]) / elapsed_s
+        # A difference of positions is the velocity half way between them, and so on.
+        between_s = elapsed_s if by_velocity else _halves(elapsed_s)
         acceleration = np.diff(velocity, axis=0, prepend=rest) / between_s
-        if self.mode[rows[0]] == Mode.POSITION:
+        if not by_velocity:
             acceleration[:3] = 0.0  # a motion goes on from the last desired position, which is not on the tape
-        return Motion(position, velocity, acceleration, np.diff(acceleration, axis=0, prepend=rest) / elapsed_s)
+        jerk = np.diff(acceleration, axis=0, prepend=rest) / _halves(between_s)
+        return Motion(position, velocity, acceleration, jerk)
+
+
+def _halves(intervals_s: np.ndarray) -> np.ndarray:
+    """Time between the middles of successive intervals."""
+    return (intervals_s + np.concatenate([intervals_s[:1], intervals_s[:-1]])) / 2
 
 
 @dataclass(frozen=True)
