@@ -123,8 +123,10 @@ def test_a_success_that_never_reached_the_last_stage_is_found(tmp_path):
 
 
 def test_the_same_episode_twice_is_found(tmp_path):
-    twin = demonstration(1)
-    result = spoiled(tmp_path, images=twin.images, states=twin.states, actions=twin.actions, seed=1)
+    written = Journal(tmp_path)
+    for index, seed in enumerate((0, 1, 1)):
+        written.add(index, demonstration(seed))
+    result = checked(tmp_path)
     assert faults(result, "warning") == {"near-duplicate episodes": "000002", "scene used twice": "000002"}
 
 
