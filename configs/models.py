@@ -138,6 +138,12 @@ class DeployConfig(Section):
     demonstrator_rollouts: int = setting(10, "demonstrator rollouts that prove the twin", ge=0, le=1_000)
     dry_run: bool = setting(False, "everything but motion")
     max_ticks: int = setting(120, "time limit of a rollout", unit="ticks of 0.1 s", ge=10, le=10_000)
+    control_mode: Literal["velocity", "impedance"] = setting(
+        "velocity", "how the arm follows: velocities have a watchdog, impedance yields to contact, see docs"
+    )
+    home_speed: float = setting(
+        0.25, "share of the arm's dynamic limits that moves to the start pose use", ge=0.02, le=0.5
+    )
     rate: int = setting(10, "control ticks a second; the rows of a chunk stay 0.1 s apart", unit="Hz", ge=10, le=30)
     blend_steps: int = setting(
         2, "rows over which a new chunk takes over from the overlap of the last one; 0 switches at once", ge=0, le=20

@@ -70,15 +70,22 @@ class FrankaArm:
     """One connected arm with its hand. Use as a context manager; every exit stops the arm under control."""
 
     def __init__(
-        self, host: str, *, realtime: bool, model: str = "fr3", mode: str | Servo = "velocity", watch: bool = False
+        self,
+        host: str,
+        *,
+        realtime: bool,
+        model: str = "fr3",
+        mode: str | Servo = "velocity",
+        home_speed: float = HOME_FACTOR,
+        watch: bool = False,
     ) -> None:
         """Connects to an arm that can move. Raises UserError, one line for each thing that may be in the way.
 
         `realtime` asks for a real-time kernel, as an arm wants and the twin does not. `model` (`fr3`, `panda`) chooses
-        the limits, `mode` the servo. `watch` connects to an arm that cannot move now (locked, stopped, led by hand),
-        to read its state only.
+        the limits, `mode` the servo, `home_speed` the share of the dynamic limits that `go_to` uses. `watch` connects
+        to an arm that cannot move now (locked, stopped, led by hand), to read its state only.
         """
-        self.host, self._realtime = host, realtime
+        self.host, self._realtime, self._home_speed = host, realtime, home_speed
         self.limits: ArmLimits = LIMITS[model]
         self._lock = threading.RLock()
         self._done = threading.Event()
@@ -192,7 +199,7 @@ class FrankaArm:
             raise ValueError(f"seven joints inside the limits of a {self.limits.name}, not {target}")
         self.stop()
         self._raise_fault()
-        motion = self._franky.JointMotion(target.tolist(), relative_dynamics_factor=HOME_FACTOR)
+        motion = self._franky.JointMotion(target.tolist(), relative_dynamics_factor=self._home_speed)
         deadline = time.monotonic() + timeout_s
         try:
             self._start(motion, deadline)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import CameraConfig, DeployConfig
@@ -65,8 +65,9 @@ def open_rig(
     """
     fci.check_model(config.robot)
     limits = LIMITS[config.robot]
+    how: dict[str, Any] = {"mode": config.control_mode, "home_speed": config.home_speed}
     if config.robot == "twin":
-        with Twin(task_name, config.host) as twin, FrankaArm(twin.host, realtime=False) as arm:
+        with Twin(task_name, config.host) as twin, FrankaArm(twin.host, realtime=False, **how) as arm:
             contract = provenance.contract("twin", f"franky-sim {version('franky-sim')}")
             yield Rig("twin", arm, twin.camera, twin, contract, limits)
         return
@@ -79,7 +80,7 @@ def open_rig(
     from robocoach.robots.realsense import open_realsense
 
     with (
-        FrankaArm(config.host, realtime=True, model=config.robot) as arm,
+        FrankaArm(config.host, realtime=True, model=config.robot, **how) as arm,
         contextlib.closing(open_realsense(camera or CameraConfig())) as wrist,
     ):
         contract = provenance.contract("real", None, robot=config.robot, measured=wrist.provenance)

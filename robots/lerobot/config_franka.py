@@ -19,6 +19,10 @@ class FrankaConfig(RobotConfig):
     """FCI address of the arm; for the twin a loopback address, or empty for a free one."""
     serial: str = ""
     """Serial number on the arm's base, by which its checks are remembered."""
+    control_mode: str = "velocity"
+    """`velocity`, whose motions are their own watchdog, or `impedance`, which yields to contact."""
+    home_speed: float = 0.25
+    """Share of the arm's dynamic limits that moves to the start pose use, 0.02 to 0.5."""
     task: str = "stack-cube"
     """Which of the project's tasks lies on the twin's table."""
     scene_seed: int = 1

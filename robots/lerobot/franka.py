@@ -218,7 +218,14 @@ def _settings(config: FrankaConfig) -> tuple[DeployConfig, SafetyConfig, CameraC
         raise UserError(f"--robot.start {config.start!r}: expected stay or home")
     try:
         deploy = DeployConfig.model_validate(
-            {"robot": config.model, "host": config.host, "serial": config.serial, "rate": config.fps}
+            {
+                "robot": config.model,
+                "host": config.host,
+                "serial": config.serial,
+                "rate": config.fps,
+                "control_mode": config.control_mode,
+                "home_speed": config.home_speed,
+            }
         )
         safety = SafetyConfig.model_validate(dict(config.safety))
         return deploy, safety, CameraConfig.model_validate(dict(config.wrist))
