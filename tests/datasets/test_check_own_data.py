@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def demonstration(seed: int, **changes) -> Episode:
     closed = (np.arange(TICKS + 1) > 12) & (np.arange(TICKS + 1) < 30)
     rows = np.concatenate([path, np.where(closed, 0.0, 0.08)[:, None]], axis=1).astype(np.float32)
     texture = rng.integers(30, 220, (28, 28, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
-    values = {
+    values: dict[str, Any] = {
         "images": np.stack([np.roll(texture, 6 * tick, axis=1) for tick in range(TICKS)]),
         "states": rows[:-1],
         "actions": rows[1:],
