@@ -27,7 +27,7 @@ from robocoach.robots import fci
 from robocoach.robots.gripper import GripperWorker
 from robocoach.robots.limits import LIMITS, ArmLimits
 from robocoach.robots.priority import go_first, keeping_policy
-from robocoach.robots.servo import SERVO_S, STREAM_FACTOR, UNFILTERED_HZ, Line, Servo, make_servo
+from robocoach.robots.servo import MODES, SERVO_S, STREAM_FACTOR, UNFILTERED_HZ, Line, Servo, check_mode
 
 TICK_S = 0.1
 HOME_FACTOR = 0.25
@@ -87,6 +87,8 @@ class FrankaArm:
         """
         self.host, self._realtime, self._home_speed = host, realtime, home_speed
         self.limits: ArmLimits = LIMITS[model]
+        if isinstance(mode, str):
+            check_mode(mode)
         self._lock = threading.RLock()
         self._done = threading.Event()
         self._streaming = False
@@ -98,7 +100,7 @@ class FrankaArm:
         self._robot: Any = None
         with keeping_policy():  # the servo thread, started in here, is real-time as libfranka wants it
             self._connect()
-            self._follower = make_servo(mode, self._franky, self.limits) if isinstance(mode, str) else mode
+            self._follower = MODES[mode](self._franky, self.limits) if isinstance(mode, str) else mode
             if not watch and (obstacle := self._obstacle(self._robot.state)) and not self._robot.has_errors:
                 self.gripper.close()
                 self._robot = None

@@ -113,8 +113,7 @@ class ImpedanceServo:
 MODES: dict[str, type[VelocityServo] | type[ImpedanceServo]] = {"velocity": VelocityServo, "impedance": ImpedanceServo}
 
 
-def make_servo(mode: str, franky: Any, limits: ArmLimits) -> Servo:
-    """The servo of a control mode. Raises UserError."""
+def check_mode(mode: str) -> None:
+    """Raises UserError for a control mode that is not one of `MODES`."""
     if mode not in MODES:
         raise UserError(f"no control mode '{mode}'; choose from {', '.join(MODES)}")
-    return MODES[mode](franky, limits)

@@ -66,6 +66,18 @@ def test_a_panda_is_refused_with_the_wheel_and_version_it_needs():
     assert "wheel" in one_line(caught) and "version 5" in str(caught.value)
 
 
+def test_the_installed_wheel_tells_the_version_it_is_built_for():
+    assert fci.client_server_version() == fci.SERVER_VERSION["fr3"]
+
+
+def test_with_the_pandas_wheel_a_panda_passes_and_an_fr3_does_not(monkeypatch):
+    monkeypatch.setattr(fci, "client_server_version", lambda: fci.SERVER_VERSION["panda"])
+    fci.check_model("panda")
+    with pytest.raises(UserError) as caught:
+        fci.check_model("fr3")
+    assert "version 10" in one_line(caught) and "built for version 5" in str(caught.value)
+
+
 @pytest.mark.parametrize("settings", [{"host": "127.201.7.13"}, {"dry_run": True}, {}])
 def test_an_fr3_is_opened_for_a_dry_run_only(settings):
     with pytest.raises(UserError) as caught, open_rig(DeployConfig(robot="fr3", **settings), "stack-cube"):
