@@ -188,23 +188,20 @@ class TwinArm(FrankaRobotServer):
     def _note(self, mode: Mode, control: Any, command: np.ndarray, has_new_command: bool | None = None) -> None:
         """Keeps what the server asks of the robot. Only the server says whether a command is new; the rest are the
         robot's own inner calls, and its hold while nobody commands."""
-        if has_new_command is not None:
-            if has_new_command:
-                self._differentiate(mode, command)
-            self._row_mode, self._commanded = mode, command
-            control(command, has_new_command=has_new_command)
+        if has_new_command is None and mode is not Mode.POSITION:
+            control(command)
             return
-        if mode is Mode.POSITION:
-            self._row_mode, self._commanded = Mode.IDLE, command
-        control(command)
+        now = mode if has_new_command is not None else Mode.IDLE
+        if now is not self._row_mode:  # a motion begins at rest
+            self._velocity, self._acceleration = np.zeros(7), np.zeros(7)
+        elif has_new_command and now is not Mode.TORQUE:
+            self._differentiate(now, command)
+        self._row_mode, self._commanded, self._noted_id = now, command, self._message_id
+        control(command, **({} if has_new_command is None else {"has_new_command": has_new_command}))
 
     def _differentiate(self, mode: Mode, command: np.ndarray) -> None:
-        """Velocity and acceleration of the commands, by the client's clock; a motion begins at rest."""
+        """Velocity and acceleration of the commands, by the client's clock."""
         elapsed_s = max(1, self._message_id - self._noted_id) * MILLISECOND_S
-        self._noted_id = self._message_id
-        if mode is not self._row_mode:
-            self._velocity, self._acceleration = command if mode is Mode.VELOCITY else np.zeros(7), np.zeros(7)
-            return
         velocity = command if mode is Mode.VELOCITY else (command - self._commanded) / elapsed_s
         self._velocity, self._acceleration = velocity, (velocity - self._velocity) / elapsed_s
 
