@@ -33,6 +33,8 @@ TICK_S = 0.1
 HOME_FACTOR = 0.25
 STATE_LOST_S = 0.2
 """An arm sends a state every millisecond; a gap this long is a lost connection. libfranka itself waits for a second."""
+SECOND_LOOK_S = 0.025
+"""Enough for the servo thread to read a state, once it may run."""
 RETRY_S = 0.5
 OPEN_SLACK_M = 0.005
 
@@ -302,6 +304,9 @@ class FrankaArm:
             raise ArmFault(f"hand: {_one_line(error)}") from error
 
     def _silent_s(self) -> float:
+        """For how long the arm has sent nothing. A process that stood still itself looks again before it says so."""
+        if time.monotonic() - self._measured.at_s > STATE_LOST_S:
+            time.sleep(SECOND_LOOK_S)
         return time.monotonic() - self._measured.at_s
 
     def _raise_fault(self) -> None:

@@ -142,3 +142,15 @@ def test_a_stream_as_fast_as_the_envelope_allows_is_never_refused(arm, twin):
     stream(arm, start, step, 6)
     time.sleep(1.2)
     assert np.abs(arm.state().values[:7] - (start + 6 * step)).max() < 0.01  # raises what franky refused
+
+
+def test_a_process_that_stood_still_does_not_blame_the_connection(arm):
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(0.4)  # no thread gives way while this one works: what a heavy import does to a process
+    try:
+        end = time.monotonic() + 0.35
+        while time.monotonic() < end:
+            pass
+        arm.state()
+    finally:
+        sys.setswitchinterval(switch)
