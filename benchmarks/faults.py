@@ -135,12 +135,18 @@ class Outcome:
     """One fault, once."""
 
     fault: str
-    unsafe_commands: int
+    unsafe: dict[str, int]
+    """Commands outside the limits, by what they exceed."""
     detected_ms: float
     standstill_ms: float | None
     recovered: bool
     verdict: str
     reason: str
+
+    @property
+    def unsafe_commands(self) -> int:
+        """Commands outside any limit; one that exceeds two counts twice."""
+        return sum(self.unsafe.values())
 
     @property
     def in_time(self) -> bool:
@@ -208,7 +214,7 @@ def _strike_rollout(twin: Twin, fault: str, later_s: float) -> Outcome:
         recovered = _goes_on(twin, arm)
     return Outcome(
         fault,
-        sum(unsafe_commands(tape, FR3).values()),
+        unsafe_commands(tape, FR3),
         1000 * (detected - effect),
         None if fault == "out-of-range action" else 1000 * max(0.0, standstill - detected),
         recovered,
@@ -251,7 +257,7 @@ def _kill_in_mid_motion(twin: Twin) -> Outcome:
         recovered = _goes_on(twin, arm)
     return Outcome(
         "process killed",
-        sum(unsafe_commands(tape, FR3).values()),
+        unsafe_commands(tape, FR3),
         1000 * (detected - effect),
         1000 * max(0.0, tape.standstill_s() - detected),
         recovered,

@@ -82,7 +82,11 @@ class Stretch:
         A client that was late answers a later state: its next command belongs that many milliseconds further on. A
         motion begins at rest where the arm is measured; of velocities the position is their integral.
         """
-        command, elapsed = self.command[rows], np.diff(self.message_id[rows], prepend=self.message_id[rows[:1]] - 1)
+        first = rows[0]
+        others = np.flatnonzero(self.mode[:first] != self.mode[first])
+        # Of two commands in one millisecond the tape shows the second, so its first may be some way into a motion.
+        before = self.message_id[first] - (first - (others[-1] if len(others) else -1))
+        command, elapsed = self.command[rows], np.diff(self.message_id[rows], prepend=before)
         elapsed_s = elapsed[:, None] * MILLISECOND_S
         start, rest = self.q[rows[:1]], np.zeros((1, 7))
         by_velocity = self.mode[rows[0]] == Mode.VELOCITY
