@@ -27,6 +27,7 @@ VERBS = {
     "deploy": "rollouts of a checkpoint through franky, on the twin or on an arm",
     "record": "teleoperated episodes on the twin or on an arm, as a LeRobotDataset",
     "replay": "an episode's actions once more, through the safety envelope",
+    "camera": "the wrist picture beside what the data looked like",
     "session": "trials that count: planned, judged one by one, signed",
     "commission": "an arm's first day, check by check, before it may move",
     "data": "check a dataset before anybody trains on it",

@@ -155,6 +155,7 @@ def _row(record: SessionRecord, result: Result) -> dict[str, Any]:
         "reason": verdict.reason if verdict else "awaits its verdict",
         "judged_by": verdict.by if verdict else "",
         "ended": rollout.get("reason", ""),
+        "fault_of": rollout.get("fault_of", ""),
         "ticks": rollout.get("ticks", 0),
         "duration_s": round(rollout["ticks"] / rollout["rate_hz"], 1) if rollout.get("ticks") else 0.0,
         "rate_hz": rollout.get("rate_hz") if rollout.get("ticks") else None,
@@ -175,6 +176,8 @@ def _checkpoint(record: SessionRecord, label: str, trials: list[dict[str, Any]])
     name = record.state.names.get(label) if plan.blind else label
     known = next((each for each in plan.contestants if each.name == name), None)
     simulated = plan.simulated.get(name or "", "")
+    mine = [row for row in trials if row["label"] == label and row["verdict"] == "invalid"]
+    faults = sum(row["fault_of"] == "policy" for row in mine)
     return {
         "label": label,
         "name": name,
@@ -184,7 +187,9 @@ def _checkpoint(record: SessionRecord, label: str, trials: list[dict[str, Any]])
         "stages": {
             stage: sum(verdict.stage > index for verdict in verdicts) for index, stage in enumerate(plan.stages)
         },
-        "invalid": sum(row["verdict"] == "invalid" and row["label"] == label for row in trials),
+        "invalid": len(mine),
+        "policy_faults": faults,
+        "if_policy_faults_failed": _counts(Rate(rate.successes, rate.n + faults)) if faults else None,
         "simulated": _against_simulation(rate, parse_rate(simulated)) if simulated else None,
     }
 
@@ -365,6 +370,12 @@ def _rates(content: dict[str, Any]) -> str:
         escape(content["could_see"]) if len(content["checkpoints"]) == 1 else "",
     ]
     for each in content["checkpoints"]:
+        if harsh := each["if_policy_faults_failed"]:
+            notes.append(
+                f"{_many(each['policy_faults'], 'invalid trial')} of {escape(_title(each))} ended by a fault of the "
+                f"policy itself; as failures they would make it {harsh['successes']} of {harsh['n']} "
+                f"({_percent(harsh['ci95'])})."
+            )
         if simulated := each["simulated"]:
             points = 100 * simulated["difference"]
             notes.append(
@@ -533,7 +544,7 @@ def _invalid(content: dict[str, Any]) -> str:
     if not rows:
         return _section("Invalid trials", "None.", "")
     used, allowed = content["extra_trials"]["used"], content["extra_trials"]["allowed"]
-    note = f"They say nothing about the policy, are not counted, and stay here. {used} of {allowed} extra trials used."
+    note = f"They are not counted, and stay here. {used} of {allowed} extra trials used."
     head = "<tr><th>trial</th><th>scene</th><th>checkpoint</th><th>reason</th><th>by</th></tr>"
     return _section("Invalid trials", note, f"<table>{head}{rows}</table>")
 

@@ -268,9 +268,11 @@ def _distractors(objects: Sequence[Placed], seed: int, count: int) -> tuple[Plac
 def rules(extra_trials: int, labels: int, distractors: int) -> tuple[str, ...]:
     """The rules of a session in words."""
     told = [
-        "A trial is a success, a failure, or invalid; invalid means that the equipment or the set-up was at fault, "
-        "never the policy. A policy that fails to act, or has to be stopped before it does damage, has failed.",
-        "An equipment fault that the program itself saw can only be invalid.",
+        "A trial is a success, a failure, or invalid. A policy that does nothing useful, drives the arm into something "
+        "or has to be stopped before it does damage has failed.",
+        "A trial that a fault ended is invalid: a fault of the equipment always; one of the policy itself (a crash, an "
+        "action that is no number, a jump) unless the operator calls it a failure. Beside the rate "
+        "stands what it would be if every trial that such a fault of the policy ended were a failure.",
         "Invalid trials stay in the record. Each is run again at the end, same scene and same checkpoint, until it is "
         f"valid or {extra_trials} extra trials are used up.",
         "For each scene and checkpoint the first valid verdict counts.",

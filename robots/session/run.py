@@ -129,7 +129,7 @@ class AutoOperator:
 
     def verdict(self, trial: Trial, rollout: Rollout, choices: tuple[VerdictKind, ...]) -> Verdict:
         """The predicate's."""
-        kind = rollout.verdict if rollout.verdict in choices else "invalid"
+        kind = "invalid" if rollout.fault_of or rollout.verdict not in choices else rollout.verdict
         self._invalid_in_a_row = self._invalid_in_a_row + 1 if kind == "invalid" else 0
         return Verdict(kind, rollout.stage, "" if kind == "success" else rollout.reason, "predicate")
 
@@ -307,12 +307,16 @@ def read_back(record: Mapping[str, Any]) -> Rollout:
 
 
 def choices(rollout: Rollout, config: DeployConfig) -> tuple[VerdictKind, ...]:
-    """The verdicts that a rollout allows: a fault of the equipment is invalid, a fault of the policy no success."""
+    """The verdicts that a rollout allows, the one to take when nobody decides first.
+
+    A fault of the equipment is invalid. So is a fault of the policy (a crash, a NaN, a jump) unless a person says that
+    it was a failure: the page also tells what the rate would be if they all were.
+    """
     slow = rollout.clock_ratio is not None and rollout.clock_ratio < config.min_clock_ratio
     if rollout.equipment or slow or config.dry_run:
         return ("invalid",)
     if rollout.fault_of == "policy":
-        return ("failure", "invalid")
+        return ("invalid", "failure")
     return get_args(VerdictKind)
 
 
