@@ -496,7 +496,7 @@ def _trials(record: SessionRecord, content: dict[str, Any]) -> str:
         film = f'<img class="strip" alt="trial {row["number"]}" src="{pictures}">' if pictures else ""
         if row["video"]:
             film = f'<a href="{escape(row["video"])}">{film or "video"}</a>'
-        how = row["reason"] or row["ended"]
+        how = row["reason"] or (row["ended"] if row["ended"] != row["verdict"] else "")
         if row["verdict"] == "failure":
             how = f"{'through ' + row['stage_name'] if row['stage'] else 'reached nothing'}; {how}"
         again = f"<br><small>again for {row['replaces']}</small>" if row["replaces"] else ""
@@ -558,10 +558,7 @@ def _conditions(record: SessionRecord, content: dict[str, Any]) -> str:
             f"(worst p99 {control['lateness_p99_ms']:.1f} ms); {_many(control['clamped_ticks'], 'clamp')} by the "
             "safety envelope"
         )
-    hashes = "<br>".join(
-        f"{escape(_title(each))}: <code>{each['sha256'] or 'revealed when the session is closed'}</code>"
-        for each in content["checkpoints"]
-    )
+    hashes = "<br>".join(f"{escape(_title(each))}: {_hash(each)}" for each in content["checkpoints"])
     rows = [
         ("Robot", escape(f"{content['robot']}, serial {content['serial'] or 'not given'}")),
         ("Operator", escape(content["operator"] or "none: automatic")),
@@ -584,6 +581,12 @@ def _conditions(record: SessionRecord, content: dict[str, Any]) -> str:
         f'<table class="facts">{body}</table><h3>Rules</h3><ul>{rules}</ul>'
         f"<details><summary>Settings of loop and safety envelope</summary><pre>{settings}</pre></details>",
     )
+
+
+def _hash(each: dict[str, Any]) -> str:
+    if each["sha256"]:
+        return f"<code>{each['sha256']}</code>"
+    return "told when the session is closed" if each["sha256"] is None else escape(each["source"])
 
 
 def _signature(content: dict[str, Any]) -> str:

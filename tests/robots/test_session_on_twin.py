@@ -264,7 +264,7 @@ def test_a_blind_session_on_the_screen_key_by_key(rig, tmp_path):
             await trial(2)
             await pilot.press("n")
             await until(pilot, lambda: isinstance(app.screen, Words), "the note")
-            await pilot.press(*"lamp", "space", "off", "enter")
+            await pilot.press(*"lamp", "space", *"off", "enter")
             await until(pilot, lambda: not isinstance(app.screen, Words), "the note's end")
             await pilot.press("i")
             await until(pilot, lambda: isinstance(app.screen, Choice), "the reasons")
