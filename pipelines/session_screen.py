@@ -20,6 +20,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
+from textual.events import Resize
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Label, OptionList, RichLog, Static
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 MOVING = ("home", "countdown", "rollout")
 PICTURE_S, LIVE_S = 0.4, 1.0
 PICTURE_COLUMNS = 48
+PICTURE_FROM_COLUMNS = 100
 SWITCH_S = 0.001
 """Python's threads change this often while a session runs (5 ms by default): the loop waits less for the drawing."""
 OWN_WORDS = "other: in your own words"
@@ -231,7 +233,7 @@ class SessionScreen(App[None]):
 
     CSS = """
     #top { height: 1fr; }
-    #left { width: 1fr; padding: 0 1; }
+    #left { width: 1fr; padding: 0 1; overflow-y: auto; }
     #camera { width: 50; padding: 0 1; }
     #phase { text-style: bold; padding: 0 1; background: $primary-darken-2; color: $text; }
     #plan, #counts, #checks, #trial, #map { height: auto; margin-bottom: 1; }
@@ -279,9 +281,9 @@ class SessionScreen(App[None]):
             with Vertical(id="left"):
                 yield Static(id="plan")
                 yield Static(id="trial")
-                yield Static(id="map")
                 yield Static(id="checks")
                 yield Static(id="counts")
+                yield Static(id="map")
             yield Static(id="camera")
         yield RichLog(wrap=True, max_lines=200)
         yield Footer()
@@ -299,6 +301,10 @@ class SessionScreen(App[None]):
         )
         self.set_interval(PICTURE_S, self._picture)
         self.thread.start()
+
+    def on_resize(self, event: Resize) -> None:
+        """A narrow terminal has no room for the picture."""
+        self.query_one("#camera").display = event.size.width >= PICTURE_FROM_COLUMNS
 
     def _engine(self) -> None:
         try:
@@ -468,7 +474,8 @@ class SessionScreen(App[None]):
                 for (_, who), result in record.counted.items()
                 if who == label and result.verdict is not None
             ]
-            lines.append(f"{record.name(label)}  {Rate(kinds.count('success'), len(kinds))}")
+            rate = Rate(kinds.count("success"), len(kinds))
+            lines.append(f"{record.name(label)}  {rate if rate.n else 'no valid trial yet'}")
         verdicts = [result.verdict for result in record.state.results.values() if result.verdict is not None]
         invalid = sum(verdict.kind == "invalid" for verdict in verdicts)
         lines.append(f"{invalid} invalid, {record.state.undone} taken back")
@@ -534,7 +541,10 @@ def _map(start: Start) -> Text:
 
 
 def _told(event: Event) -> str:
-    parts = [f"{key} {value}" for key, value in event.data.items() if key not in ("rollout", "plan") and value]
+    parts = []
+    for key, value in event.data.items():
+        if value and key not in ("rollout", "plan"):
+            parts.append("; ".join(value) if isinstance(value, list) else f"{key} {value}")
     return f"{event.at[11:19]} {event.kind} {', '.join(parts)}"
 
 

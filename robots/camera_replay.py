@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+from robocoach.configs.errors import UserError
 from robocoach.datasets.contract import Contract
 from robocoach.robots.camera import CameraInfo, Counters, Frame, FrameBox
 from robocoach.robots.camera_recorded import Clip, contract_of, find_clip
@@ -20,6 +21,7 @@ class Replay:
         self._clip, self._repeat, self._contract = clip, repeat, contract
         self._box = FrameBox()
         self.counters = Counters()
+        self._fault = ""
         next(clip.images())  # a broken file shows here, not in the thread
         self._done = threading.Event()
         self._player = threading.Thread(target=self._play, name="replay", daemon=True)
@@ -49,13 +51,20 @@ class Replay:
             crop=of.crop if of else "unknown",
             fov_deg=of.fov_deg if of else None,
             mode=f"{self._clip.path.name} at {self._clip.rate_hz:g} Hz",
+            notes=(self._fault,) if self._fault else (),
         )
 
     def _play(self) -> None:
+        try:
+            self._play_through()
+        except UserError as error:  # broken in the middle: the frames stop, as those of a broken camera do
+            self._fault = str(error)
+
+    def _play_through(self) -> None:
         begin = time.monotonic()
         count = itertools.count()
         while not self._done.is_set():
-            for image in self._clip.images():
+            for image in self._readable():
                 due = begin + next(count) / self._clip.rate_hz
                 if self._done.wait(max(0.0, due - time.monotonic())):
                     return
@@ -63,6 +72,13 @@ class Replay:
                 self.counters.frames += 1
             if not self._repeat:
                 return
+
+    def _readable(self) -> Iterator[np.ndarray]:
+        """The clip's pictures up to where it can be read: after that no frame comes, as from a camera that stops."""
+        try:
+            yield from self._clip.images()
+        except UserError:
+            self._done.set()
 
 
 def open_replay(path: Path, episode: int = 0, *, repeat: bool = True) -> Replay:

@@ -33,7 +33,9 @@ WAVE_TICKS = 20
 """Each joint in turn goes ±0.05 rad in two seconds: 0.16 rad/s at most."""
 LARGEST_LAG_RAD = 0.02
 STANDSTILL_S = 0.3
-RESTING_RAD_S = 0.01
+RESTING_RAD_S = 0.02
+"""The twin's arm settles for a while at up to 0.016 rad/s after a motion."""
+SETTLE_S = 0.5
 DRY_TICKS = 50
 CAMERA_S = 3.0
 
@@ -294,6 +296,7 @@ def _hand_moves(rig: Rig) -> Check:
 def _home(rig: Rig) -> Check:
     try:
         rig.arm.go_to(np.array(HOME_Q))
+        time.sleep(SETTLE_S)
         away = float(np.abs(rig.arm.state().values[:7] - np.array(HOME_Q)).max())
     except ArmFault as fault:
         return Check(name="home", passed=False, seen=str(fault), mend="clear the error in Franka Desk")
