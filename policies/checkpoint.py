@@ -113,7 +113,7 @@ def load_policy(
     if kind == "pi05" if continuing is None else continuing:
         from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-        config.rtc_config = RTCConfig()
+        vars(config)["rtc_config"] = RTCConfig()  # a field of both policies' configurations
     # LeRobot's own loader of pi05 would print a problem and go on with random weights.
     policy = get_policy_class(kind)(config)
     load_weights(policy, folder)

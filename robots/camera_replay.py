@@ -64,7 +64,7 @@ class Replay:
         begin = time.monotonic()
         count = itertools.count()
         while not self._done.is_set():
-            for image in self._readable():
+            for image in self._clip.images():
                 due = begin + next(count) / self._clip.rate_hz
                 if self._done.wait(max(0.0, due - time.monotonic())):
                     return
@@ -72,13 +72,6 @@ class Replay:
                 self.counters.frames += 1
             if not self._repeat:
                 return
-
-    def _readable(self) -> Iterator[np.ndarray]:
-        """The clip's pictures up to where it can be read: after that no frame comes, as from a camera that stops."""
-        try:
-            yield from self._clip.images()
-        except UserError:
-            self._done.set()
 
 
 def open_replay(path: Path, episode: int = 0, *, repeat: bool = True) -> Replay:

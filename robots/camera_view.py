@@ -22,6 +22,7 @@ from robocoach.robots.camera_compare import Comparison, Reference
 COMPARE_EVERY_S = 0.5
 POLL_S = 0.02
 RATE_OVER_S = 2.0
+SAME_FOV_DEG = 0.5
 ENLARGED = 2
 EDGE_COLOUR = (0, 255, 120)
 VIEWS = ("live", "data", "blend", "edges")
@@ -140,7 +141,10 @@ def differences(info: CameraInfo | None, contract: Contract | None) -> list[str]
     lines = []
     for name, here in info.provenance.items():
         there = getattr(contract.provenance, name)
-        alike = abs(float(here) - there) < 0.5 if _numbers(here, there) else here == there
+        if isinstance(here, float) and isinstance(there, float):
+            alike = abs(here - there) < SAME_FOV_DEG
+        else:
+            alike = here == there
         if not alike:
             lines.append(f"{name}: {here!r} here, {there!r} in the data")
     return lines
@@ -174,10 +178,6 @@ def as_json(look: Look, info: CameraInfo | None) -> dict[str, Any]:
             "turn_deg": round(motion.turn_deg, 2) if motion is not None else None,
         }
     return found
-
-
-def _numbers(*values: object) -> bool:
-    return all(isinstance(value, (int, float)) for value in values)
 
 
 def _drawn_over(image: np.ndarray, reference: Reference) -> np.ndarray:

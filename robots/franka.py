@@ -229,7 +229,7 @@ class FrankaArm:
 
     def open_hand(self, timeout_s: float = 5.0) -> None:
         """Opens the hand and waits. Raises ArmFault."""
-        self.gripper.command(GripperRule().open_width_m)
+        self.gripper.open()
         settled = self.gripper.settle(timeout_s)
         width, _ = self._gripper_width()
         if not settled:

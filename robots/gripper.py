@@ -15,6 +15,8 @@ from typing import Any
 from robocoach.datasets.contract import GripperRule
 
 READ_PERIOD_S = 0.03
+OPEN_SHARE = 0.95
+"""Of the full opening width from which on a hand is all open."""
 BROKEN_PERIOD_S = 0.5
 """Time between two readings while reading fails."""
 
@@ -53,6 +55,15 @@ class GripperWorker:
         """Takes the commanded width of this tick; returns at once."""
         with self._changed:
             self._wanted_closed = self._rule.wants_closed(width_m, bool(self._wanted_closed))
+            self._changed.notify_all()
+
+    def open(self) -> None:
+        """Opens a hand that is not all open, whatever was decided last: one that held something when this client
+        connected counts as open by the rule. Returns at once."""
+        with self._changed:
+            if self._width_m < OPEN_SHARE * self._rule.open_width_m:
+                self._closed = None
+            self._wanted_closed = False
             self._changed.notify_all()
 
     def width(self) -> tuple[float, float]:

@@ -134,6 +134,7 @@ def test_light_that_the_data_never_had_is_named(rendered, change, words):
 def test_the_mount_is_found_in_another_light(rendered, wandering):
     image = rendered[0][LEARNED]
     one, other = (camera_mount.locate(wandering.mount, picture) for picture in (image, image // 2))
+    assert one is not None and other is not None
     assert np.abs(one.numbers - other.numbers).max() < 0.5
 
 

@@ -106,7 +106,10 @@ def test_a_replay_shows_the_recording_at_its_rate(root):
         replay.close()
     assert shown(frame.image for frame in seen) == near(1)
     assert np.diff([frame.captured_s for frame in seen]) == pytest.approx(np.full(TICKS - 1, 0.1), abs=0.05)
-    assert time.monotonic() - replay.latest().captured_s >= 0.4  # the recording is over: its last frame grows old
+    last = replay.latest()
+    assert (
+        last is not None and time.monotonic() - last.captured_s >= 0.4
+    )  # the recording is over: its last frame grows old
 
 
 def test_a_replay_begins_again(journal):
@@ -130,5 +133,6 @@ def test_a_replay_has_the_camera_of_its_contract(root):
     replay = open_replay(root)
     replay.close()
     contract = contract_of(root)
+    assert contract is not None
     assert replay.info().provenance["fov_deg"] == contract.provenance.fov_deg == 42.5
     assert json.loads((root / "contract.json").read_text())["provenance"]["camera"] == replay.info().camera

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from robocoach.robots.franka import FrankaArm
 from robocoach.robots.twin import Twin, clock_ratio
 
 TICK_S = 0.1
@@ -90,6 +91,17 @@ def test_the_hand_has_one_command_in_flight_and_a_dead_band(arm, twin):
     assert twin.state().gripper_width < 0.005
     arm.command(np.append(start, 0.08), time.monotonic())
     assert arm.gripper.settle(3.0) and twin.state().gripper_width > 0.078
+
+
+def test_a_hand_that_stands_half_open_when_the_client_connects_is_opened(twin):
+    """As one does that holds something: the rule alone would call it open already."""
+    with FrankaArm(twin.host, realtime=False) as first:
+        first.open_hand()
+        assert first.gripper._gripper.move(0.045, 0.1)
+    with FrankaArm(twin.host, realtime=False) as second:
+        assert second.state().values[7] < 0.05
+        second.open_hand()
+        assert twin.state().gripper_width > 0.078
 
 
 def test_connecting_leaves_the_callers_scheduling_as_it_was(arm):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from robocoach.configs.models import SafetyConfig
 from robocoach.robots.camera import Frame
+from robocoach.robots.franka import ArmState
 from robocoach.robots.loop import ControlLoop, _Chunks
 from robocoach.robots.safety import Fault
 from robocoach.robots.thinker import Chunk, PolicyFailed, Question, Thinker, think
@@ -27,14 +28,14 @@ def chunk(values, executed: int | None = None, asked_s: float = 0.0, origin: np.
 
 def test_at_the_contracts_rate_a_tick_takes_its_row():
     made = chunk([2.0, 3.0, 4.0])
-    assert [made.action(0.1 * tick)[0] for tick in range(3)] == pytest.approx([2.0, 3.0, 4.0])
+    assert [joint_1(made.action(0.1 * tick)) for tick in range(3)] == pytest.approx([2.0, 3.0, 4.0])
     assert made.action(0.3) is None
 
 
 def test_a_faster_loop_follows_the_line_through_the_rows_from_where_the_arm_was():
     made = chunk([2.0, 3.0])
     third = 1 / 30
-    followed = [made.action(tick * third, third)[0] for tick in range(6)]
+    followed = [joint_1(made.action(tick * third, third)) for tick in range(6)]
     assert followed == pytest.approx([1 + 1 / 3, 1 + 2 / 3, 2.0, 2 + 1 / 3, 2 + 2 / 3, 3.0])
     assert made.action(6 * third, third) is None
 
@@ -43,7 +44,8 @@ def test_the_width_is_a_decision_and_no_line():
     made = chunk([0.0, 0.0])
     made.actions[:, 7] = [0.08, 0.0]
     third = 1 / 30
-    assert [made.action(tick * third, third)[7] for tick in range(6)] == [0.08] * 3 + [0.0] * 3
+    widths = [action[7] for tick in range(6) if (action := made.action(tick * third, third)) is not None]
+    assert widths == [0.08] * 3 + [0.0] * 3
 
 
 @given(rate=st.integers(10, 30), asked=st.integers(0, 50), rows=st.integers(1, 20))
@@ -62,6 +64,11 @@ def test_the_rest_of_a_chunk_begins_with_the_tick_asked_for():
     assert chunk([1.0]).rest(0.5).shape == (0, 8)
 
 
+def joint_1(found: np.ndarray | None) -> float:
+    assert found is not None
+    return found[0]
+
+
 class Silent:
     """Stands for a thinker whose answer does not come."""
 
@@ -75,7 +82,7 @@ def test_a_new_chunk_takes_over_little_by_little():
     chunks = _Chunks(Silent(), 0.1, 2)  # ty: ignore[invalid-argument-type]
     chunks.take(chunk([0.0] * 8, executed=4), 0.0)
     chunks.take(chunk([1.0] * 8, asked_s=0.3), 0.4)
-    taken = [chunks.action(tick * 0.1)[0] for tick in range(4, 9)]
+    taken = [joint_1(chunks.action(tick * 0.1)) for tick in range(4, 9)]
     assert taken == pytest.approx([1 / 3, 2 / 3, 1.0, 1.0, 1.0])
 
 
@@ -83,14 +90,14 @@ def test_without_blending_a_new_chunk_takes_over_at_once():
     chunks = _Chunks(Silent(), 0.1, 0)  # ty: ignore[invalid-argument-type]
     chunks.take(chunk([0.0] * 8, executed=4), 0.0)
     chunks.take(chunk([1.0] * 8, asked_s=0.3), 0.4)
-    assert chunks.action(0.4)[0] == 1.0
+    assert joint_1(chunks.action(0.4)) == 1.0
 
 
 def test_a_late_answer_is_bridged_by_the_overlap_and_counted_as_overdue():
     chunks = _Chunks(Silent(), 0.1, 0)  # ty: ignore[invalid-argument-type]
     chunks.take(chunk(np.arange(8.0), executed=4), 0.0)
     assert chunks.overdue_s(0.3) == 0.0 and chunks.overdue_s(0.4) == pytest.approx(0.1)
-    assert chunks.action(0.5)[0] == 5.0 and chunks.action(0.8) is None
+    assert joint_1(chunks.action(0.5)) == 5.0 and chunks.action(0.8) is None
 
 
 class Slow:
@@ -119,7 +126,7 @@ class Slow:
 def test_a_slow_policy_is_asked_early_enough_once_its_latency_is_known():
     thinker = Thinker(Slow(0.25), lambda moment: FRAME, "")
     chunks = _Chunks(thinker, 0.1, 0)
-    state = type("State", (), {"values": ORIGIN})()
+    state = ArmState(ORIGIN, 0.0)
     chunks.take(chunk([0.0] * 16, executed=8), 0.0)
     begin, overdue = time.monotonic(), []
     for tick in range(32):
@@ -159,7 +166,10 @@ def test_the_operators_halt_ends_the_rollout_with_the_arm_at_rest(arm, twin):
 
 
 def test_an_answer_of_another_width_is_no_chunk():
-    policy = Slow(0.0)
-    policy.plan = lambda *_: (np.zeros((4, 7)), 4)
+    class Narrow(Slow):
+        def plan(self, image, state, instruction, previous, delay_steps):
+            return np.zeros((4, 7)), 4
+
+    policy = Narrow(0.0)
     with pytest.raises(PolicyFailed, match="shape"):
         think(policy, lambda moment: FRAME, Question(ORIGIN, 0.0, 0.0), "")

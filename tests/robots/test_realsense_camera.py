@@ -225,7 +225,7 @@ def test_the_age_of_a_frame_is_its_time_in_the_driver(plugged):
     opened = RealSense(QUICK, plugged.context)
     try:
         frame = opened.newer_than(time.monotonic(), WAIT_S)
-        assert 0.12 <= time.monotonic() - frame.captured_s < 0.3
+        assert frame is not None and 0.12 <= time.monotonic() - frame.captured_s < 0.3
         assert opened.age_from == SOURCES[SYSTEM]
     finally:
         opened.close()

@@ -327,3 +327,30 @@ def test_the_space_bar_stops_the_arm_in_a_rollout(rig, tmp_path):
     asyncio.run(play())
     record = run.read_record(tmp_path)
     assert record.state.results[1].awaits_verdict and not record.state.closed
+
+
+def test_the_space_bar_stops_the_way_home(rig, tmp_path):
+    made = begin(tmp_path, 1, verdict="ask")
+    away = np.array(made.scenes[0].start_q_rad)
+    away[0] += 0.8
+    rig.arm.go_to(away)
+    app = SessionScreen(rig, {"demonstrator": ScriptedPolicy("stack-cube")}, tmp_path)
+
+    def left():
+        return np.abs(rig.twin.state().q - made.scenes[0].start_q_rad).max()
+
+    async def play():
+        async with app.run_test(size=(120, 44)) as pilot:
+            await until(pilot, lambda: app.desk.phase == "home" and left() < 0.7, "the move home")
+            await pilot.press("space")
+            await until(pilot, lambda: app.desk.asked == "ready", "the stop")
+            assert left() > 0.1
+            assert [check.name for check in app.desk.checks if not check.fine] == ["start pose"]
+            await pilot.press("g")
+            await until(pilot, lambda: app.desk.asked == "ready" and left() < 0.01, "the second move home")
+            assert all(check.fine for check in app.desk.checks)
+            await pilot.press("q")
+            await until(pilot, lambda: not app.is_running, "the screen's end", 10.0)
+
+    asyncio.run(play())
+    assert not run.read_record(tmp_path).state.results
