@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from robocoach.robots.franka import FrankaArm
+from robocoach.robots.franka import FrankaArm
 from robocoach.robots.twin import Twin, clock_ratio
 
 TICK_S = 0.1
