@@ -1,6 +1,7 @@
-"""One twin for the folder's tests: starting one takes seconds."""
+"""One twin for the folder's tests: starting one takes seconds, and one that lives on would slow down all others."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,21 @@ from robocoach.sim.tasks import get_task
 TASK = "stack-cube"
 
 
-@pytest.fixture(scope="package")
-def twin() -> Iterator[Twin]:
-    with Twin(TASK) as running:
-        yield running
+_running: list[Twin] = []
+
+
+@pytest.fixture(scope="session")
+def twin() -> Twin:
+    _running.append(Twin(TASK))
+    return _running[-1]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Ends the twin after the folder's last test: without packages, pytest has no scope for a folder."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        while _running:
+            _running.pop().close()
 
 
 @pytest.fixture

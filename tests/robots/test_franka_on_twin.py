@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from robocoach.robots.franka import FrankaArm
-from robocoach.robots.franka import FrankaArm
 from robocoach.robots.twin import Twin, clock_ratio
 
 TICK_S = 0.1
