@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Generator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ beside what the data looked like: light, colours, field of view, and whether the
 SECTIONS = ("task", "seed", "deploy.robot", "camera")
 EXTRAS = [
     Extra("--data", "dataset or recording to compare with (its start frames, hand open)", "DIR"),
+    Extra("--checkpoint", "checkpoint whose contract the camera is held against (default: that of --data)", "DIR"),
     Extra("--replay", "look at recorded pictures instead: an mp4, a dataset or a recording", "PATH"),
     Extra("--episode", "which episode of --replay (default 0)", "N"),
     Extra("--port", "port of the page on 127.0.0.1; 0 takes a free one (default 8765)", "PORT"),
@@ -40,8 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     if out is not None and out.is_file():
         raise UserError(f"--out {out} is a file; name a folder")
     from robocoach.configs import load
+    from robocoach.datasets.contract import Contract
     from robocoach.pipelines.camera_server import serving
-    from robocoach.robots import camera_compare, camera_view
+    from robocoach.robots import camera_compare, camera_sheet, camera_view
     from robocoach.robots.camera_recorded import contract_of
 
     config = load.load(parsed.values, names=parsed.names)
@@ -50,35 +53,52 @@ def main(arguments: Sequence[str]) -> int:
         print("learning what the data looks like (once a dataset) …", flush=True)
         reference = camera_compare.load(Path(parsed.extras["data"]))
         contract = contract_of(Path(parsed.extras["data"]))
+    if parsed.extras["checkpoint"]:
+        contract = Contract.load(Path(parsed.extras["checkpoint"]))
     replay = Path(parsed.extras["replay"]) if parsed.extras["replay"] else None
     with _camera(config, replay, episode) as camera:
         if camera.newer_than(0.0, FIRST_FRAME_S) is None:
             raise UserError(f"the camera has sent no frame in {FIRST_FRAME_S:.0f} s; see `pipeline doctor`")
-        info = _info(camera)
-        differs = camera_view.differences(info, contract)
+        fields = camera_view.fields(_info(camera), contract)
         watch = camera_view.Watch(camera, reference)
 
         def pictures() -> dict[str, Any]:
             look = watch.now()
-            return camera_view.views(look.image, reference) if look.image is not None else {}
+            return camera_view.views(look.image, reference, look.beside) if look.image is not None else {}
 
         def state() -> dict[str, Any]:
-            names = camera_view.VIEWS if reference is not None else camera_view.VIEWS[:1]
-            return {**camera_view.as_json(watch.now(), info), "views": names, "differences": differs}
+            return {
+                **camera_view.as_json(watch.now(), _info(camera), reference),
+                "views": camera_view.VIEWS if reference is not None else camera_view.VIEWS[:1],
+                "contract": [asdict(field) for field in fields],
+                "data": parsed.extras["data"],
+            }
 
         try:
             with serving(int(port), pictures, state) as address:
-                print(f"{address}   (Ctrl-C ends)", flush=True)
-                for line in [*differs, *(info.notes if info else ())]:
+                print(
+                    f"{address}   (Ctrl-C ends; over ssh add -L {_port(address)}:127.0.0.1:{_port(address)})",
+                    flush=True,
+                )
+                notes = _info(camera).notes
+                for line in [*(field.words for field in fields if not field.alike), *notes]:
                     print(f"  {line}", flush=True)
                 _follow(watch, seconds)
         finally:
             look = watch.now()
             watch.close()
         if out is not None and look.image is not None:
-            _write(out, camera_view.sheet(look.image, reference), {**state(), "data": parsed.extras["data"]})
+            of = _info(camera)
+            about = ", ".join(
+                part for part in (of.camera, of.serial, of.mode, of.exposure, look.words().split(";")[0]) if part
+            )
+            _write(out, camera_sheet.sheet(look, reference, fields, about), state())
             print(f"{out / 'camera.png'} and {out / 'camera.json'}")
     return 0
+
+
+def _port(address: str) -> str:
+    return address.rstrip("/").rsplit(":", 1)[1]
 
 
 def _follow(watch: Any, seconds: float) -> None:
@@ -113,7 +133,7 @@ def _camera(config: Sim2RealConfig, replay: Path | None, episode: int) -> Genera
             yield camera
 
 
-def _info(camera: Any) -> CameraInfo | None:
+def _info(camera: Any) -> CameraInfo:
     """What the camera says of itself; the twin's says what the simulated one is."""
     if hasattr(camera, "info"):
         return camera.info()

@@ -41,6 +41,10 @@ class Camera(Protocol):
         ...
 
 
+RECORDED = "recorded"
+"""Model of the camera behind a recording that does not say."""
+
+
 @dataclass
 class Counters:
     """What has happened to a camera's frames since it was opened."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from robocoach.configs.errors import UserError
 from robocoach.datasets.contract import Contract
-from robocoach.robots.camera import CameraInfo, Counters, Frame, FrameBox
+from robocoach.robots.camera import RECORDED, CameraInfo, Counters, Frame, FrameBox
 from robocoach.robots.camera_recorded import Clip, contract_of, find_clip
 
 
@@ -47,7 +47,7 @@ class Replay:
         """What the recording says of its camera."""
         of = self._contract.provenance if self._contract is not None else None
         return CameraInfo(
-            camera=of.camera if of else "recorded",
+            camera=of.camera if of else RECORDED,
             crop=of.crop if of else "unknown",
             fov_deg=of.fov_deg if of else None,
             mode=f"{self._clip.path.name} at {self._clip.rate_hz:g} Hz",

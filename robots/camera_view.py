@@ -1,7 +1,7 @@
-"""The live picture beside the data's, as pictures: the blend, the data's edges drawn over it, one sheet of all.
+"""The live picture beside the data's: what a page, a file or a terminal shows of a camera.
 
-`Watch` follows a camera and keeps what is to be shown; whoever shows it (a page, a file, a terminal) only reads. The
-pictures that are compared come from a thread of their own, so that the camera is never waited for.
+`Watch` follows a camera and keeps what is to be shown; whoever shows it only reads. The pictures that are compared come
+from a thread of its own, so that the camera is never waited for.
 """
 
 from __future__ import annotations
@@ -14,16 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from robocoach.datasets.contract import IMAGE_SIZE, Contract
+from robocoach.configs.errors import UserError
+from robocoach.datasets import contract as contracts
+from robocoach.datasets.contract import Contract
 from robocoach.robots import camera_compare, camera_mount
-from robocoach.robots.camera import Camera, CameraInfo
+from robocoach.robots.camera import RECORDED, Camera, CameraInfo, Counters
 from robocoach.robots.camera_compare import Comparison, Reference
 
 COMPARE_EVERY_S = 0.5
-POLL_S = 0.02
+TRIGGER_EVERY_S = 1 / 15
+"""Often enough for the eye; the twin renders a picture for each."""
 RATE_OVER_S = 2.0
-SAME_FOV_DEG = 0.5
-ENLARGED = 2
+GONE_S = 1.0
+"""A newest frame older than this means that the camera is gone."""
+NEARER_SHARE = 0.8
+"""Another start frame is shown instead when its light is so much nearer; without that the page would flicker."""
+BINS = 32
 EDGE_COLOUR = (0, 255, 120)
 VIEWS = ("live", "data", "blend", "edges")
 
@@ -40,14 +46,41 @@ class Look:
     frames: int
     comparison: Comparison | None
     """None without a dataset, or before the first comparison."""
+    beside: np.ndarray | None = None
+    """The data's start frame that is shown beside it, uint8 RGB (224, 224, 3)."""
+    drops: int | None = None
+    """Frames that were lost; None from a camera that does not number its frames."""
+    reconnects: int = 0
+    age_from: str = ""
+    """Where the age comes from, in words."""
 
     def words(self) -> str:
         """One line for a terminal."""
         if self.image is None:
             return "no frame yet"
+        if self.age_s > GONE_S:
+            return f"no frame for {self.age_s:.1f} s: is the camera plugged in?"
         line = f"{self.rate_hz:4.1f} frames/s, {1000 * self.age_s:3.0f} ms old"
+        line += f", {self.drops} lost" if self.drops is not None else ""
+        line += f", back {self.reconnects} times" if self.reconnects else ""
         found = self.comparison
         return f"{line}; {found.light.words}; {found.mount_words}" if found is not None else line
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of the camera's provenance, here and in the contract it is held against."""
+
+    name: str
+    here: object
+    there: object
+    alike: bool
+    """Equal, or different in a way that needs no `--accept`."""
+
+    @property
+    def words(self) -> str:
+        """One line."""
+        return f"{self.name}: {self.here!r} here, {self.there!r} in the data"
 
 
 class Watch:
@@ -58,6 +91,7 @@ class Watch:
         self._arrivals: list[float] = []
         self._frames, self._last = 0, None
         self._comparison: Comparison | None = None
+        self._beside: int | None = None
         self._done = threading.Event()
         jobs = [self._follow] if reference is None else [self._follow, self._compare]
         self._threads = [threading.Thread(target=job, name="camera-watch", daemon=True) for job in jobs]
@@ -68,12 +102,19 @@ class Watch:
         """The newest of everything."""
         frame, now = self._camera.latest(), time.monotonic()
         recent = [at for at in list(self._arrivals) if at > now - RATE_OVER_S]
+        counters = getattr(self._camera, "counters", None)
+        counted = counters if isinstance(counters, Counters) else None
+        beside = self._beside
         return Look(
             image=frame.image if frame is not None else None,
             age_s=now - frame.captured_s if frame is not None else np.inf,
             rate_hz=(len(recent) - 1) / (recent[-1] - recent[0]) if len(recent) > 2 else 0.0,
             frames=self._frames,
             comparison=self._comparison,
+            beside=None if beside is None or self.reference is None else self.reference.images[beside],
+            drops=None if counted is None else counted.drops,
+            reconnects=0 if counted is None else counted.reconnects,
+            age_from=getattr(self._camera, "age_from", ""),
         )
 
     def close(self) -> None:
@@ -83,33 +124,42 @@ class Watch:
             thread.join(timeout=2.0)
 
     def _follow(self) -> None:
-        while not self._done.wait(POLL_S):
+        while not self._done.is_set():
+            begun = time.monotonic()
             self._camera.trigger()
-            frame = self._camera.latest()
+            frame = self._camera.newer_than(self._last.captured_s if self._last else 0.0, TRIGGER_EVERY_S)
             if frame is not None and frame is not self._last:
                 self._last = frame
                 self._frames += 1
                 self._arrivals = [*self._arrivals[-200:], time.monotonic()]
+            self._done.wait(max(0.0, begun + TRIGGER_EVERY_S - time.monotonic()))
 
     def _compare(self) -> None:
-        while not self._done.wait(COMPARE_EVERY_S):
+        compared = None
+        while not self._done.wait(COMPARE_EVERY_S if compared is not None else 0.05):
             frame = self._camera.latest()
-            if frame is not None and self.reference is not None:
+            if frame is not None and self.reference is not None and frame is not compared:
+                self._beside = nearest(self.reference, frame.image, self._beside)
                 self._comparison = camera_compare.compare(self.reference, frame.image)
+                compared = frame
 
 
-def nearest(reference: Reference, image: np.ndarray) -> np.ndarray:
-    """The data's start frame whose light is most like this picture's, uint8 (224, 224, 3)."""
+def nearest(reference: Reference, image: np.ndarray, shown: int | None = None) -> int:
+    """Which of the data's start frames is most like this picture in light; `shown` stays unless another is nearer."""
     mine = camera_compare.histogram(image)
-    far = [camera_compare.distance(mine, other).sum() for other in reference.histograms]
-    return reference.images[int(np.argmin(far))]
+    far = [float(camera_compare.distance(mine, other).sum()) for other in reference.histograms]
+    best = int(np.argmin(far))
+    return shown if shown is not None and far[best] > NEARER_SHARE * far[shown] else best
 
 
-def views(image: np.ndarray, reference: Reference | None) -> dict[str, np.ndarray]:
-    """`live`, and with a dataset `data`, `blend` and `edges`: uint8 RGB pictures of one size."""
+def views(image: np.ndarray, reference: Reference | None, beside: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """`live`, and with a dataset `data`, `blend` and `edges`: uint8 RGB pictures of one size.
+
+    `beside` is the start frame to show (the nearest in light if None).
+    """
     if reference is None:
         return {"live": image}
-    beside = nearest(reference, image)
+    beside = reference.images[nearest(reference, image)] if beside is None else beside
     return {
         "live": image,
         "data": beside,
@@ -118,50 +168,41 @@ def views(image: np.ndarray, reference: Reference | None) -> dict[str, np.ndarra
     }
 
 
-def sheet(image: np.ndarray, reference: Reference | None) -> np.ndarray:
-    """All views side by side, twice as large, uint8 RGB."""
-    import cv2
+def fields(info: CameraInfo | None, contract: Contract | None) -> list[Field]:
+    """What the camera measures of its provenance, held against a contract by the rule that `deploy` goes by.
 
-    titles = {"live": "now", "data": "the data", "blend": "both", "edges": "now, the data's hand in green"}
-    shown = []
-    for name, picture in views(image, reference).items():
-        side = ENLARGED * IMAGE_SIZE
-        large = cv2.resize(picture, (side, side), interpolation=cv2.INTER_NEAREST)
-        head = np.full((28, side, 3), 255, np.uint8)
-        cv2.putText(head, titles[name], (8, 20), cv2.FONT_HERSHEY_SIMPLEX, 0.55, (40, 40, 40), 1, cv2.LINE_AA)
-        shown.append(np.vstack([head, large]))
-        shown.append(np.full((large.shape[0] + 28, 8, 3), 255, np.uint8))
-    return np.hstack(shown[:-1])
-
-
-def differences(info: CameraInfo | None, contract: Contract | None) -> list[str]:
-    """What the camera says of itself and the data's contract says otherwise, one line each."""
-    if info is None or contract is None:
+    Empty for a recording that says nothing of its camera.
+    """
+    if info is None or contract is None or info.camera == RECORDED:
         return []
-    lines = []
+    found = []
     for name, here in info.provenance.items():
-        there = getattr(contract.provenance, name)
-        if isinstance(here, float) and isinstance(there, float):
-            alike = abs(here - there) < SAME_FOV_DEG
-        else:
-            alike = here == there
-        if not alike:
-            lines.append(f"{name}: {here!r} here, {there!r} in the data")
-    return lines
+        ours = contract.model_copy(update={"provenance": contract.provenance.model_copy(update={name: here})})
+        try:
+            contracts.check(ours, contract, "the data")
+            alike = True
+        except UserError:
+            alike = False
+        found.append(Field(name, here, getattr(contract.provenance, name), alike))
+    return found
 
 
-def as_json(look: Look, info: CameraInfo | None) -> dict[str, Any]:
+def as_json(look: Look, info: CameraInfo | None, reference: Reference | None = None) -> dict[str, Any]:
     """Everything that is known, for a page or a file."""
     found: dict[str, Any] = {
         "frames": look.frames,
         "rate_hz": round(look.rate_hz, 1),
         "age_ms": round(1000 * look.age_s, 1) if np.isfinite(look.age_s) else None,
+        "age_from": look.age_from,
+        "drops": look.drops,
+        "reconnects": look.reconnects,
+        "gone": look.age_s > GONE_S,
     }
     if info is not None:
         described = dataclasses.asdict(info)
         found["camera"] = {key: value for key, value in described.items() if value not in (None, "", ())}
     if look.comparison is not None:
-        light, motion = look.comparison.light, look.comparison.motion
+        light = look.comparison.light
         found["light"] = {
             "words": light.words,
             "as_in_the_data": light.as_in_the_data,
@@ -170,14 +211,35 @@ def as_json(look: Look, info: CameraInfo | None) -> dict[str, Any]:
             "brightness": round(light.brightness, 1),
             "brightness_range": [round(x, 1) for x in light.brightness_range],
         }
-        found["mount"] = {
-            "words": look.comparison.mount_words,
-            "moved": look.comparison.moved,
-            "right_px": round(motion.right_px, 1) if motion is not None else None,
-            "down_px": round(motion.down_px, 1) if motion is not None else None,
-            "turn_deg": round(motion.turn_deg, 2) if motion is not None else None,
+        found["mount"] = _mount(look.comparison, reference)
+    if reference is not None and look.image is not None:
+        found["histograms"] = {
+            "live": _binned(camera_compare.histogram(look.image)),
+            "data": _binned(reference.histogram),
         }
+        found["episodes"] = len(reference.episodes)
     return found
+
+
+def _mount(comparison: Comparison, reference: Reference | None) -> dict[str, Any]:
+    motion = comparison.motion
+    found: dict[str, Any] = {
+        "words": comparison.mount_words,
+        "moved": comparison.moved,
+        "right_px": round(motion.right_px, 1) if motion is not None else None,
+        "down_px": round(motion.down_px, 1) if motion is not None else None,
+        "turn_deg": round(motion.turn_deg, 2) if motion is not None else None,
+    }
+    if reference is not None and reference.mount is not None:
+        low, high = reference.mount.limits
+        found["limits"] = [[round(float(a), 1), round(float(b), 1)] for a, b in zip(low, high, strict=True)]
+        found["episodes"] = [[round(float(x), 1) for x in row] for row in reference.mount.motions]
+    return found
+
+
+def _binned(levels: np.ndarray) -> list[list[float]]:
+    """(3, 256) → 3 lists of 32 shares."""
+    return [[round(float(share), 4) for share in channel] for channel in levels.reshape(3, BINS, -1).sum(axis=2)]
 
 
 def _drawn_over(image: np.ndarray, reference: Reference) -> np.ndarray:
