@@ -94,7 +94,17 @@ def test_the_page_is_reached_while_the_camera_runs(data, tmp_path, capsys):
     job.join(timeout=20)
 
 
-@pytest.mark.parametrize("arguments", [["--seconds", "soon"], ["--port", "70000"], ["--replay", "nowhere.mp4"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--seconds", "soon"],
+        ["--port", "70000"],
+        ["--replay", "nowhere.mp4"],
+        ["--data", "nowhere"],
+        ["--checkpoint", "nowhere"],
+        ["--robot", "twin", "--exposure-us", "-3"],
+    ],
+)
 def test_bad_input_is_one_line(arguments):
     with pytest.raises(UserError) as caught:
         camera.main(arguments)
