@@ -88,7 +88,7 @@ class Watch:
 
     def __init__(self, camera: Camera, reference: Reference | None) -> None:
         self._camera, self.reference = camera, reference
-        self._arrivals: list[float] = []
+        self._seen: list[tuple[float, int]] = []
         self._frames, self._last = 0, None
         self._comparison: Comparison | None = None
         self._beside: int | None = None
@@ -101,14 +101,14 @@ class Watch:
     def now(self) -> Look:
         """The newest of everything."""
         frame, now = self._camera.latest(), time.monotonic()
-        recent = [at for at in list(self._arrivals) if at > now - RATE_OVER_S]
-        counters = getattr(self._camera, "counters", None)
-        counted = counters if isinstance(counters, Counters) else None
+        recent = [(at, frames) for at, frames in self._seen if at > now - RATE_OVER_S] or [(now, self._frames)]
+        (begun, before), (ended, after) = recent[0], recent[-1]
+        counted = self._counters()
         beside = self._beside
         return Look(
             image=frame.image if frame is not None else None,
             age_s=now - frame.captured_s if frame is not None else np.inf,
-            rate_hz=(len(recent) - 1) / (recent[-1] - recent[0]) if len(recent) > 2 else 0.0,
+            rate_hz=(after - before) / (ended - begun) if ended > begun else 0.0,
             frames=self._frames,
             comparison=self._comparison,
             beside=None if beside is None or self.reference is None else self.reference.images[beside],
@@ -123,6 +123,10 @@ class Watch:
         for thread in self._threads:
             thread.join(timeout=2.0)
 
+    def _counters(self) -> Counters | None:
+        counters = getattr(self._camera, "counters", None)
+        return counters if isinstance(counters, Counters) else None
+
     def _follow(self) -> None:
         while not self._done.is_set():
             begun = time.monotonic()
@@ -130,8 +134,9 @@ class Watch:
             frame = self._camera.newer_than(self._last.captured_s if self._last else 0.0, TRIGGER_EVERY_S)
             if frame is not None and frame is not self._last:
                 self._last = frame
-                self._frames += 1
-                self._arrivals = [*self._arrivals[-200:], time.monotonic()]
+                counted = self._counters()  # a camera that counts sends more than are looked at here
+                self._frames = counted.frames if counted is not None else self._frames + 1
+                self._seen = [*self._seen[-200:], (time.monotonic(), self._frames)]
             self._done.wait(max(0.0, begun + TRIGGER_EVERY_S - time.monotonic()))
 
     def _compare(self) -> None:

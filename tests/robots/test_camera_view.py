@@ -46,6 +46,7 @@ class Source(FrameBox):
     def close(self) -> None: ...
 
     def show(self, image: np.ndarray, captured_s: float | None = None) -> None:
+        self.counters.frames += 1
         self.put(Frame(image, time.monotonic() if captured_s is None else captured_s))
 
 
@@ -83,6 +84,16 @@ def test_frames_are_counted_and_compared(watched):
     assert source.asked >= 15
     assert look.comparison is not None and not look.comparison.moved
     assert "0 lost; light and colours as in the data; mount as in the data" in look.words()
+
+
+def test_a_camera_faster_than_the_eye_has_its_own_rate(watched):
+    source, watch = watched
+    due = time.monotonic()
+    for _ in range(120):
+        source.show(start(190))
+        due += 1 / 60
+        time.sleep(max(0.0, due - time.monotonic()))
+    assert watch.now().rate_hz == pytest.approx(60, rel=0.15)
 
 
 def test_lost_frames_and_returns_are_told(watched):
