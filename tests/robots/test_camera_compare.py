@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -15,8 +16,10 @@ from robocoach.datasets.episode import Episode
 from robocoach.datasets.journal import Journal
 from robocoach.robots import camera_compare, camera_mount
 from robocoach.robots.camera_compare import Reference
+from robocoach.robots.camera_recorded import find_clip
 from robocoach.sim.tasks import get_task
 
+SHARED = Path(__file__).resolve().parents[3] / "shared/data"
 LEARNED, FRESH = 32, 40
 FIRST_SEED = 100
 
@@ -100,6 +103,22 @@ def test_the_error_the_data_has_on_purpose_is_measured(rendered, wandering):
     errors = np.array([[*scene.camera_shift_m, *scene.camera_turn_rad, 1] for scene in scenes])
     left = wandering.mount.motions - errors @ np.linalg.lstsq(errors, wandering.mount.motions, rcond=None)[0]
     assert (left.std(axis=0) < [0.5, 0.5, 0.1]).all()
+
+
+def test_a_real_gripper_is_found_and_its_movement_measured():
+    """Start frames of thirteen real episodes (ZED on a Panda with a Robotiq hand), whose mount stood still."""
+    films = sorted((SHARED / "droid-panda/droid_new_setup/videos/val").glob("*/2.mp4"))
+    if not films:
+        pytest.skip("the shared real data is not on this machine")
+    images = np.stack([next(find_clip(film).images()) for film in films])
+    mount = camera_mount.learn(images)
+    assert mount is not None
+    low, high = mount.limits
+    assert (high - low < [5.0, 5.0, 2.0]).all()
+    for image in images[:4]:
+        here, there = camera_mount.locate(mount, image), camera_mount.locate(mount, moved(image, 8.0, -5.0, 2.0))
+        assert not mount.moved(here) and mount.moved(there)
+        assert np.abs(there.numbers - here.numbers - [8.0, -5.0, 2.0]).max() < 0.5
 
 
 def test_a_covered_camera_has_not_found_the_hand(wandering):
