@@ -117,6 +117,7 @@ def test_a_real_gripper_is_found_and_its_movement_measured():
     assert (high - low < [5.0, 5.0, 2.0]).all()
     for image in images[:4]:
         here, there = camera_mount.locate(mount, image), camera_mount.locate(mount, moved(image, 8.0, -5.0, 2.0))
+        assert here is not None and there is not None
         assert not mount.moved(here) and mount.moved(there)
         assert np.abs(there.numbers - here.numbers - [8.0, -5.0, 2.0]).max() < 0.5
 
