@@ -1,6 +1,7 @@
 """A whole session on the twin: by the engine alone, on the terminal screen, and on after an abrupt end."""
 
 import asyncio
+import gc
 import json
 import time
 from dataclasses import asdict, replace
@@ -127,6 +128,19 @@ def test_an_abrupt_end_in_a_rollout_and_between_two_lines_of_the_log_loses_nothi
     assert [result.trial.replaces for result in record.state.results.values()] == [0, 0, 0, 2]
     assert record.complete and record.state.closed
     assert any("torn" in str(event.data) for event in record.events)
+
+
+def test_no_garbage_is_collected_in_a_rollout(rig, tmp_path):
+    seen = []
+
+    class Looks(Still):
+        def act(self, image, state, instruction):
+            seen.append(gc.isenabled())
+            return super().act(image, state, instruction)
+
+    begin(tmp_path, trials=1, **{"deploy.max_ticks": 10})
+    run_session(rig, {"demonstrator": Looks()}, tmp_path, AutoOperator())
+    assert seen and not any(seen) and gc.isenabled()
 
 
 class LeavesAfter(AutoOperator):
