@@ -36,14 +36,8 @@ def twin(task_name: str, seed: int, path: Path) -> bool:
 def _mujoco(task_name: str, seed: int, path: str) -> None:
     from robocoach.sim import mujoco_scene
 
-    mujoco_scene.choose_gl()  # before MuJoCo is imported
-    task = get_task(task_name)
-    with mujoco_scene.build(task) as simulator:
-        simulator.start()
-        mujoco_scene.apply(simulator.model, simulator.data, task.sample_scene(seed))
-        renderer = mujoco_scene.WristRenderer(simulator.model)
-        _write(renderer.render(simulator.data), Path(path))
-        renderer.close()
+    scene = get_task(task_name).sample_scene(seed)
+    _write(mujoco_scene.render_starts(task_name, [scene])[0], Path(path))
 
 
 def _write(image: np.ndarray, path: Path) -> None:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import DeployConfig
+from robocoach.robots.files import write_durably
 
 
 class Check(BaseModel):
@@ -61,10 +62,7 @@ def path(serial: str) -> Path:
 def save(approval: Approval) -> Path:
     """Writes it; returns the file."""
     file = path(approval.serial)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    part.write_text(approval.model_dump_json(indent=1) + "\n")
-    part.replace(file)
+    write_durably(file, approval.model_dump_json(indent=1) + "\n")
     return file
 
 

@@ -21,7 +21,7 @@ from robocoach.robots.camera import Camera, Frame
 from robocoach.robots.franka import ArmFault, ArmState
 from robocoach.robots.guard import ArmLike, Guard, Step
 from robocoach.robots.limits import FR3, ArmLimits
-from robocoach.robots.priority import going_first
+from robocoach.robots.priority import going_first, without_collection
 from robocoach.robots.safety import Command, Fault, Stop
 from robocoach.robots.thinker import STEP_S, Chunk, ChunkPolicy, PolicyFailed, Question, Thinker, think
 
@@ -116,7 +116,7 @@ class ControlLoop:
         thinker = Thinker(self.policy, self._take_frame, self.instruction)
         guard = Guard(self.arm, self.camera, self.safety, self.limits, tick_s=1 / self.rate_hz, dry_run=self.dry_run)
         try:
-            with going_first():
+            with going_first(), without_collection():
                 self._tick_through(
                     result, guard, _Chunks(thinker, 1 / self.rate_hz, self.blend_steps * self.think_ahead)
                 )

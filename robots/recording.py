@@ -29,7 +29,7 @@ from robocoach.robots import keys as terminal
 from robocoach.robots import safety as envelope
 from robocoach.robots.franka import ArmFault
 from robocoach.robots.guard import TICK_S, Guard
-from robocoach.robots.priority import going_first
+from robocoach.robots.priority import going_first, without_collection
 from robocoach.robots.rig import Rig
 from robocoach.robots.safety import Command, Stop
 from robocoach.robots.teleop.operator import Teleop
@@ -209,7 +209,7 @@ class Recorder:
         before = self._rig.twin.clock() if self._rig.twin is not None else None
         self._guard.begin()
         try:
-            with going_first():
+            with going_first(), without_collection():
                 self._tick_through(take, judge, ask, seen)
             if before is not None and self._rig.twin is not None:
                 ratio = clock_ratio(before, self._rig.twin.clock())

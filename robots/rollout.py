@@ -8,7 +8,6 @@ kept in `fault` with who was to blame, so that a session, where a person judges,
 from __future__ import annotations
 
 import io
-import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from robocoach.configs.errors import UserError
 from robocoach.configs.models import DeployConfig, SafetyConfig
 from robocoach.robots import safety as envelope
+from robocoach.robots.files import write_durably
 from robocoach.robots.franka import ArmFault
 from robocoach.robots.loop import LATE_S, ControlLoop, Log, Run
 from robocoach.robots.rig import Rig
@@ -251,14 +251,14 @@ def _write(out: Path, name: str, record: Rollout, run: Run) -> None:
     """Log and video first, the record last: a rollout counts once its record is there."""
     out.mkdir(parents=True, exist_ok=True)
     if record.log:
-        put(out / record.log, _parquet(run.log))
+        write_durably(out / record.log, _parquet(run.log))
     if record.video:
         from robocoach.datasets import video
 
         # Filmed faster than the contract's rate, a video still plays in real time.
         every = max(1, round(len(run.images) / max(1, _seconds(run) * 10)))
         video.encode(np.stack(run.images[::every]), out / record.video)
-    put(out / f"{name}.json", _ROLLOUT.dump_json(record, indent=1))
+    write_durably(out / f"{name}.json", _ROLLOUT.dump_json(record, indent=1))
 
 
 def _seconds(run: Run) -> float:
@@ -273,16 +273,6 @@ def _parquet(log: Log) -> bytes:
     file = io.BytesIO()
     parquet.write_table(pyarrow.table(columns), file)
     return file.getvalue()
-
-
-def put(path: Path, content: bytes) -> None:
-    """Writes a file that is there whole or not at all."""
-    part = path.with_suffix(path.suffix + ".part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 _ROLLOUT = TypeAdapter(Rollout)

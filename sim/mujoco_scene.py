@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -204,6 +205,25 @@ class WristRenderer:
     def close(self) -> None:
         """Frees the OpenGL context."""
         self._renderer.close()
+
+
+def render_starts(task_name: str, scenes: Sequence[Scene]) -> np.ndarray:
+    """What the wrist camera sees at the start of scenes, uint8 RGB (N, 224, 224, 3).
+
+    For a process of its own, that has not imported MuJoCo: OpenGL belongs to one process.
+    """
+    choose_gl()
+    from robocoach.sim.tasks import get_task
+
+    with build(get_task(task_name)) as simulator:
+        simulator.start()
+        renderer = WristRenderer(simulator.model)
+        shown = []
+        for scene in scenes:
+            apply(simulator.model, simulator.data, scene)
+            shown.append(renderer.render(simulator.data).copy())
+        renderer.close()
+    return np.stack(shown)
 
 
 @cache

@@ -7,6 +7,7 @@ LeRobot form: its action is known only a tick later.
 
 from __future__ import annotations
 
+import abc
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ class _Bridge(Teleoperator):
         self._begun = False
         self._last: np.ndarray | None = None
 
+    @abc.abstractmethod
     def _make(self) -> Teleop:
-        raise NotImplementedError
+        """The project's teleoperator, not yet connected."""
 
     @property
     def action_features(self) -> dict[str, Any]:

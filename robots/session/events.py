@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from robocoach.configs.errors import UserError
-from robocoach.robots.session.files import sync_folder
+from robocoach.robots.files import sync_folder
 from robocoach.robots.session.plan import Plan, Trial, digest
 
 EVENTS_FILE = "events.jsonl"

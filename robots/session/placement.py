@@ -17,7 +17,7 @@ import numpy as np
 
 from robocoach.datasets.contract import IMAGE_SIZE
 from robocoach.robots.camera_geometry import Intrinsics
-from robocoach.robots.session.files import write_durably
+from robocoach.robots.files import write_durably
 from robocoach.robots.session.plan import Placed, Plan, Start
 from robocoach.sim import camera
 

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from robocoach.configs.errors import UserError
-from robocoach.robots.session.files import write_durably
+from robocoach.robots.files import write_durably
 from robocoach.sim.state import yaw_of
 
 if TYPE_CHECKING:

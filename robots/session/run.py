@@ -26,7 +26,6 @@ from robocoach.robots import safety as envelope
 from robocoach.robots.camera_compare import Reference
 from robocoach.robots.deploy import agree
 from robocoach.robots.franka import ArmFault, client_version
-from robocoach.robots.priority import without_collection
 from robocoach.robots.rig import Rig
 from robocoach.robots.rollout import Rollout, read_rollout, run_rollout
 from robocoach.robots.session import events, plan
@@ -426,18 +425,17 @@ class _Engine:
         self.operator.show("rollout", trial)
         session.log.append("trial_started", **asdict(trial))
         try:
-            with without_collection():
-                rollout = run_rollout(
-                    self.rig,
-                    self.task,
-                    self._policies[trial.label],
-                    scene,
-                    self.deploy,
-                    self.safety,
-                    session.folder / ROLLOUTS,
-                    rollout_name(trial.number),
-                    halt=self.operator.halt,
-                )
+            rollout = run_rollout(
+                self.rig,
+                self.task,
+                self._policies[trial.label],
+                scene,
+                self.deploy,
+                self.safety,
+                session.folder / ROLLOUTS,
+                rollout_name(trial.number),
+                halt=self.operator.halt,
+            )
         except BaseException:
             session.mend()  # what can still be written is; a kill leaves that to the next start
             raise

@@ -1,8 +1,8 @@
 """The live picture beside the data's start frames, on frames that the twin's renderer made of the task's scenes."""
 
 import multiprocessing
-import os
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -17,6 +17,7 @@ from robocoach.datasets.journal import Journal
 from robocoach.robots import camera_compare, camera_mount
 from robocoach.robots.camera_compare import Reference
 from robocoach.robots.camera_recorded import find_clip
+from robocoach.sim.mujoco_scene import render_starts
 from robocoach.sim.tasks import get_task
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data"
@@ -24,34 +25,14 @@ LEARNED, FRESH = 32, 40
 FIRST_SEED = 100
 
 
-def render(seeds: range, fixed: bool) -> np.ndarray:
-    from dataclasses import replace
-
-    os.environ["LP_NUM_THREADS"] = "1"
-    from robocoach.sim import mujoco_scene
-
-    mujoco_scene.choose_gl()
-    task = get_task("stack-cube")
-    shown = []
-    with mujoco_scene.build(task) as simulator:
-        simulator.start()
-        renderer = mujoco_scene.WristRenderer(simulator.model)
-        for seed in seeds:
-            scene = task.sample_scene(seed)
-            if fixed:
-                scene = replace(scene, camera_shift_m=np.zeros(3), camera_turn_rad=np.zeros(3))
-            mujoco_scene.apply(simulator.model, simulator.data, scene)
-            shown.append(renderer.render(simulator.data).copy())
-        renderer.close()
-    return np.stack(shown)
-
-
 @pytest.fixture(scope="module")
 def rendered() -> tuple[np.ndarray, np.ndarray]:
     """Start frames with the camera moved at random, as simulated data has it, and with a camera that stands still."""
+    scenes = [get_task("stack-cube").sample_scene(FIRST_SEED + k) for k in range(LEARNED + FRESH)]
+    fixed = [replace(scene, camera_shift_m=np.zeros(3), camera_turn_rad=np.zeros(3)) for scene in scenes[:24]]
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
-        wandering = other.submit(render, range(FIRST_SEED, FIRST_SEED + LEARNED + FRESH), False)
-        still = other.submit(render, range(FIRST_SEED, FIRST_SEED + 24), True)
+        wandering = other.submit(render_starts, "stack-cube", scenes)
+        still = other.submit(render_starts, "stack-cube", fixed)
         return wandering.result(), still.result()
 
 

@@ -10,32 +10,18 @@ from PIL import Image
 from robocoach.robots.session import placement
 from robocoach.robots.session.plan import Contestant, Placed, Start, make_plan, start_of
 from robocoach.sim import camera
+from robocoach.sim.mujoco_scene import render_starts
 from robocoach.sim.tasks import get_task
 
 SEEDS = tuple(range(60_000_000, 60_000_006))
-
-
-def render(seeds: tuple[int, ...]) -> dict[int, np.ndarray]:
-    from robocoach.sim import mujoco_scene
-
-    mujoco_scene.choose_gl()
-    task = get_task("stack-cube")
-    with mujoco_scene.build(task) as simulator:
-        simulator.start()
-        renderer = mujoco_scene.WristRenderer(simulator.model)
-        shown = {}
-        for seed in seeds:
-            mujoco_scene.apply(simulator.model, simulator.data, task.sample_scene(seed))
-            shown[seed] = renderer.render(simulator.data).copy()
-        renderer.close()
-    return shown
 
 
 @pytest.fixture(scope="module")
 def pictures() -> dict[int, np.ndarray]:
     """What the twin's wrist camera sees at the start of each scene."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
-        return other.submit(render, SEEDS).result()
+        scenes = [get_task("stack-cube").sample_scene(seed) for seed in SEEDS]
+        return dict(zip(SEEDS, other.submit(render_starts, "stack-cube", scenes).result(), strict=True))
 
 
 def coloured(picture: np.ndarray, name: str) -> np.ndarray:

@@ -8,6 +8,7 @@ import pytest
 
 from robocoach.configs.errors import UserError
 from robocoach.robots.realsense import RealSense, as_contract
+from robocoach.sim.mujoco_scene import render_starts
 from robocoach.sim.tasks import get_task
 
 
@@ -29,27 +30,13 @@ def test_no_camera_is_one_line():
         RealSense()
 
 
-def render(seeds: tuple[int, ...]) -> dict[int, np.ndarray]:
-    from robocoach.sim import mujoco_scene
-
-    mujoco_scene.choose_gl()
-    task = get_task("stack-cube")
-    with mujoco_scene.build(task) as simulator:
-        simulator.start()
-        renderer = mujoco_scene.WristRenderer(simulator.model)
-        shown = {}
-        for seed in seeds:
-            mujoco_scene.apply(simulator.model, simulator.data, task.sample_scene(seed))
-            shown[seed] = renderer.render(simulator.data).copy()
-        renderer.close()
-    return shown
-
-
 @pytest.fixture(scope="module")
 def pictures() -> dict[int, np.ndarray]:
     """The wrist camera of three scenes' starts, in a process that has not imported MuJoCo yet."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
-        return other.submit(render, (1, 2, 3)).result()
+        seeds = (1, 2, 3)
+        scenes = [get_task("stack-cube").sample_scene(seed) for seed in seeds]
+        return dict(zip(seeds, other.submit(render_starts, "stack-cube", scenes).result(), strict=True))
 
 
 def test_the_table_has_the_brightness_that_genesis_gives_it(pictures):

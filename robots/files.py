@@ -1,4 +1,4 @@
-"""Files of a session that are whole or not there, whenever the power goes."""
+"""Files that are whole or not there, whenever the power goes: records of rollouts, sessions and arms."""
 
 from __future__ import annotations
 
