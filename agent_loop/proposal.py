@@ -1,7 +1,7 @@
-"""A proposal: a typed change to a parent attempt's configuration, and the guard that keeps it off what judges it.
+"""A proposal: a typed change to a parent attempt's configuration.
 
-Only fields marked `tunable` in `configs/models.py` can be changed, and only within their bounds; success
-predicates, seeds, splits, rollout counts, safety limits and budgets are not in that set.
+`guard.py` keeps it off what judges it. Only fields marked `tunable` in `configs/models.py` can be changed, and only
+within their bounds; success predicates, seeds, splits, rollout counts, safety limits and budgets are not in that set.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from robocoach.configs import load
 from robocoach.configs.errors import UserError
@@ -34,6 +34,8 @@ class Proposal:
     """The numbers that the rationale quotes."""
     cost_usd: float = 0.0
     """What asking the coach cost."""
+    start: Literal["parent", "base"] = "parent"
+    """Whose weights the attempt begins with: its parent's, or those that attempt 0 began with."""
 
     def to_json(self) -> str:
         """The text of `proposal.json`."""
@@ -41,11 +43,27 @@ class Proposal:
 
     @classmethod
     def from_json(cls, text: str) -> Proposal:
-        """The inverse of `to_json`; raises UserError on anything else."""
+        """The inverse of `to_json`; raises UserError on anything else. Only `guard` looks at the values."""
         try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise UserError(f"not a proposal ({error}); expected the text of a proposal.json") from None
+            raw = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+            return cls(**raw)
+        except (ValueError, TypeError, RecursionError) as error:
+            reason = ascii(str(error))[1:-1][:200]
+            raise UserError(f"not a proposal ({reason}); expected the text of a proposal.json") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose second mention of a key is an error; Python would silently take the last one."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key[:60]!a} twice")
+        found[key] = value
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")
 
 
 def tunable_keys() -> tuple[str, ...]:

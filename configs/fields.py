@@ -7,6 +7,7 @@ The command line's options, one-line errors and the coach's guard are all made f
 from __future__ import annotations
 
 import difflib
+import functools
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -115,6 +116,11 @@ def _walk(model: type[Section], prefix: str) -> Iterator[FieldSpec]:
 
 def fields(model: type[Section] = Sim2RealConfig) -> dict[str, FieldSpec]:
     """Every setting of a model by its dotted key, in the order of the model."""
+    return dict(_specs(model))
+
+
+@functools.cache
+def _specs(model: type[Section]) -> dict[str, FieldSpec]:
     return {spec.key: spec for spec in _walk(model, "")}
 
 

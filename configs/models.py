@@ -29,6 +29,16 @@ class GenerateConfig(Section):
     corrective: int = setting(
         0, "demonstrations that take over where the policy's own driving led", tunable=True, ge=0, le=1_000
     )
+    extra: int = setting(
+        0, "demonstrations beyond the first ones, on scenes of their own", tunable=True, ge=0, le=2_000
+    )
+    variation: float = setting(
+        1.0,
+        "spread of colours, lights, camera and friction in extra demonstrations; 1 is the task's own",
+        tunable=True,
+        ge=0,
+        le=2,
+    )
     workers: int = setting(0, "simulator processes; 0 takes one a core", ge=0, le=256)
     recovery_share: float = setting(0.7, "share of demonstrations with disturbances to recover from", ge=0, le=1)
 
@@ -37,7 +47,8 @@ class DataConfig(Section):
     """Real episodes and how they mix with simulated ones."""
 
     real: str = setting("", "folder of real teleop episodes (LeRobotDataset with the contract, or DROID-style)")
-    mix: str = setting("sim=10,real=1", "sampling weight of each source")
+    mix: str = setting("sim=10,real=1", "sampling weight of each source", tunable=True)
+    oversample: str = setting("", "stages drawn more often in training, such as grasp=2,place=3", tunable=True)
     accept: str = setting("", "provenance fields that may differ, comma separated")
 
 
@@ -47,15 +58,25 @@ class TrainConfig(Section):
     policy: Literal["pi05_nano", "pi05"] = setting("pi05_nano", "policy type")
     pi05_base: str = setting("lerobot/pi05_base", "weights that pi05 starts from: a folder, or a cached hub name")
     minutes: float = setting(12.0, "wall-clock deadline", unit="min", ge=0.05, le=100_000)
-    steps: int = setting(1_000_000, "optimizer steps at most", ge=1, le=100_000_000)
+    steps: int = setting(1_000_000, "optimizer steps at most", tunable=True, ge=1, le=100_000_000)
     batch_size: int = setting(64, "samples a step", tunable=True, ge=1, le=65_536)
     learning_rate: float = setting(2e-3, "peak learning rate", tunable=True, gt=0, le=1)
+    schedule: Literal["cosine", "linear", "constant"] = setting(
+        "cosine", "how the learning rate falls from its peak to the end of the run", tunable=True
+    )
     warmup_steps: int = setting(100, "linear warm-up", unit="steps", tunable=True, ge=0, le=1_000_000)
     weight_decay: float = setting(0.01, "AdamW weight decay", tunable=True, ge=0, le=1)
     clip_norm: float = setting(1.0, "gradient norm at which gradients are clipped", tunable=True, gt=0, le=1_000)
     ema: float = setting(0.995, "decay of the averaged weights; 0 turns averaging off", tunable=True, ge=0, lt=1)
-    precision: Literal["auto", "bf16", "fp32"] = setting("auto", "arithmetic; auto takes bf16 where it is fast")
-    chunk_size: int = setting(16, "actions predicted at once", unit="steps", ge=1, le=100)
+    precision: Literal["auto", "bf16", "fp32"] = setting(
+        "auto", "arithmetic; auto takes bf16 where it is fast", tunable=True
+    )
+    gradient_checkpointing: bool = setting(
+        False, "compute activations twice instead of keeping them: less memory, slower", tunable=True
+    )
+    capacity: Literal["small", "base", "large"] = setting("base", "size of pi05_nano's towers", tunable=True)
+    frozen: Literal["none", "vision"] = setting("none", "what keeps the weights it starts from", tunable=True)
+    chunk_size: int = setting(16, "actions predicted at once", unit="steps", tunable=True, ge=1, le=100)
     executed_steps: int = setting(8, "actions executed before the next look", unit="steps", tunable=True, ge=1, le=100)
     image_px: int = setting(96, "side of the image inside pi05_nano", unit="px", ge=32, le=224, multiple_of=8)
     flow_samples: int = setting(4, "noise draws an image is used for in one step", tunable=True, ge=1, le=64)
@@ -92,6 +113,41 @@ class ImproveConfig(Section):
 
     coach: Literal["rules", "none"] = setting("rules", "who proposes the next configuration")
     minutes: float = setting(6.0, "wall-clock deadline of the second attempt's training", unit="min", ge=0.05, le=1e5)
+
+
+class CampaignConfig(Section):
+    """A search over attempts. Budget, rules and evidence: never part of a proposal."""
+
+    coach: str = setting("rules", "who proposes: rules, tpe, random, one-shot, none, llm:PROVIDER:MODEL, cmd:PROGRAM")
+    hours: float = setting(8.0, "wall time of the whole campaign", unit="h", gt=0, le=10_000)
+    attempts: int = setting(50, "attempts at most, the first configuration counted", ge=1, le=9_999)
+    gpu_hours: float = setting(0.0, "GPU time of all attempts; 0 for no limit", unit="h", ge=0, le=1e6)
+    spend_usd: float = setting(5.0, "money for model calls", unit="USD", ge=0, le=100_000)
+    target: float = setting(0.95, "validation success that ends the campaign when one attempt holds it", gt=0, le=1)
+    unchanged: int = setting(3, "proposals in a row that change nothing end the campaign", ge=1, le=1_000)
+    stalled: int = setting(10, "attempts in a row without a better validation result end it", ge=1, le=9_999)
+    evidence: Literal["sim", "hardware", "both"] = setting("sim", "whose rollouts the coach reads")
+    hardware_from: float = setting(0.5, "train-seed success from which an attempt goes to the arm", ge=0, le=1)
+    without: str = setting("", "channels switched off: video, text, numbers, branching, comma separated")
+    form: Literal["outcome", "state", "relations"] = setting("relations", "how much a report says of a rollout")
+    space: Literal["world", "object", "parts"] = setting("parts", "what offsets in a report are relative to")
+    unit: Literal["episode", "motion", "stage"] = setting("stage", "what a report describes one by one")
+    stop_error: float = setting(
+        0.02, "chance of ending the validation of an attempt early that is as good as the best", ge=0, le=0.2
+    )
+    preflight_rollouts: int = setting(
+        10, "short rollouts before each training that see whether it can run", ge=0, le=50
+    )
+    disk_gb: float = setting(
+        20.0, "size of the campaign's folder; old checkpoints and videos go first", unit="GB", gt=0
+    )
+    data: str = setting("", "dataset of demonstrations to begin with, instead of making new ones")
+    describer: str = setting(
+        "", "vision-language model PROVIDER:MODEL that describes filmed rollouts; empty describes from signals"
+    )
+    parallel: int = setting(0, "attempts at once; 0 takes one a GPU, one on a CPU", ge=0, le=64)
+    lessons: bool = setting(True, "offer the lessons of past campaigns to the coach, and keep new ones")
+    note: str = setting("", "the operator's own words to the coach")
 
 
 class SafetyConfig(Section):
@@ -146,7 +202,15 @@ class DeployConfig(Section):
     )
     rate: int = setting(10, "control ticks a second; the rows of a chunk stay 0.1 s apart", unit="Hz", ge=10, le=30)
     blend_steps: int = setting(
-        2, "rows over which a new chunk takes over from the overlap of the last one; 0 switches at once", ge=0, le=20
+        2,
+        "rows over which a new chunk takes over from the overlap of the last one; 0 switches at once",
+        unit="steps",
+        tunable=True,
+        ge=0,
+        le=20,
+    )
+    smoothing: float = setting(
+        0.0, "share of the last command that stays in the next one, joints only; 0 for none", tunable=True, ge=0, le=0.9
     )
     min_clock_ratio: float = setting(0.98, "a twin slower than this makes the rollout invalid", gt=0, le=1)
 
@@ -218,6 +282,7 @@ class Sim2RealConfig(Section):
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     improve: ImproveConfig = ImproveConfig()
+    campaign: CampaignConfig = CampaignConfig()
     safety: SafetyConfig = SafetyConfig()
     deploy: DeployConfig = DeployConfig()
     camera: CameraConfig = CameraConfig()

@@ -1,15 +1,17 @@
 """The mixture of simulated and real frames: which share of the samples each source gets, and drawing them.
 
 `--mix sim=10,real=1` means that ten of eleven samples are simulated frames, whatever the sources' sizes; within a
-source every frame is equally likely. The statistics that normalise states and actions are taken over the mixture
-as it is sampled (`statistics.py`).
+source every frame is equally likely, unless stages are oversampled: `grasp=2` makes a simulated frame that works
+towards the grasp twice as likely as one of an unnamed stage, and leaves the sources' shares as they are. The statistics
+that normalise states and actions are taken over the mixture as it is sampled (`statistics.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from robocoach.datasets.frames import FrameSource
 from robocoach.datasets.statistics import Statistics, weighted_statistics
 
 SOURCES = ("sim", "real")
+HIGHEST_OVERSAMPLE = 100.0
 
 
 def parse_mix(text: str, known: Sequence[str] = SOURCES) -> dict[str, float]:
@@ -49,9 +52,42 @@ def parse_mix(text: str, known: Sequence[str] = SOURCES) -> dict[str, float]:
     return weights
 
 
+def parse_oversample(text: str, stages: Sequence[str]) -> dict[int, float]:
+    """`"grasp=2,place=3"` → weights by the stages' indices, `{1: 2.0, 3: 3.0}`; no text, no weights.
+
+    Raises UserError on an unknown or repeated stage and on a weight that is not above 0 and at most
+    HIGHEST_OVERSAMPLE.
+    """
+    weights: dict[int, float] = {}
+    for part in text.split(",") if text.strip() else ():
+        name, equals, number = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise UserError(
+                f"data.oversample {text!r}: {part.strip()!r} is not stage=weight; write for example {stages[0]}=2"
+            )
+        if name not in stages:
+            raise UserError(f"data.oversample {text!r}: unknown stage {name!r}; choose from {', '.join(stages)}")
+        if stages.index(name) in weights:
+            raise UserError(f"data.oversample {text!r}: {name!r} is given twice; give each stage one weight")
+        try:
+            weight = float(number)
+        except ValueError:
+            raise UserError(f"data.oversample {text!r}: the weight of {name} is not a number: {number!r}") from None
+        if not 0 < weight <= HIGHEST_OVERSAMPLE:
+            raise UserError(
+                f"data.oversample {text!r}: the weight of {name} is {number}; it must be above 0 and at most "
+                f"{HIGHEST_OVERSAMPLE:g}"
+            )
+        weights[stages.index(name)] = weight
+    return weights
+
+
 @dataclass(frozen=True)
 class Mixture:
     """Sources and their sampling weights.
+
+    `oversample` weighs the frames of simulated sources (all but `real`) by the index of the stage that they work
+    towards, which is the number of stages reached so far; stages that are not named, and unknown ones, weigh 1.
 
     A weight without its source is left out (no real data given); a source without a weight raises UserError, as do
     sources whose weights are all 0.
@@ -59,6 +95,7 @@ class Mixture:
 
     sources: tuple[FrameSource, ...]
     weights: Mapping[str, float]
+    oversample: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for source in self.sources:
@@ -69,6 +106,23 @@ class Mixture:
         if sum(self.weights[source.name] for source in self.sources) <= 0:
             names = ", ".join(source.name for source in self.sources) or "none"
             raise UserError(f"the sources at hand ({names}) have no weight in --mix; give one of them a weight")
+
+    @cached_property
+    def frame_weights(self) -> tuple[np.ndarray | None, ...]:
+        """For each source float64 (frames,): how likely its frames are against each other; None when all are alike."""
+        return tuple(self._frame_weights(source) for source in self.sources)
+
+    def _frame_weights(self, source: FrameSource) -> np.ndarray | None:
+        if source.name == "real" or not np.isin(source.stages, list(self.oversample)).any():
+            return None
+        weights = np.ones(len(source.stages))
+        for stage, weight in self.oversample.items():
+            weights[source.stages == stage] = weight
+        return weights
+
+    @cached_property
+    def _cumulative(self) -> tuple[np.ndarray | None, ...]:
+        return tuple(None if weights is None else np.cumsum(weights) for weights in self.frame_weights)
 
     @property
     def shares(self) -> np.ndarray:
@@ -87,7 +141,13 @@ class Mixture:
         """`count` draws with replacement: int64 source indices (count,) and int64 frame indices (count,)."""
         source_index = rng.choice(len(self.sources), size=count, p=self.shares)
         sizes = np.array([len(source.states) for source in self.sources])
-        return source_index, rng.integers(0, sizes[source_index])
+        frame_index = rng.integers(0, sizes[source_index])
+        for index, cumulative in enumerate(self._cumulative):
+            if cumulative is not None:
+                mine = np.flatnonzero(source_index == index)
+                drawn = np.searchsorted(cumulative, cumulative[-1] * rng.random(len(mine)), side="right")
+                frame_index[mine] = np.minimum(drawn, len(cumulative) - 1)  # a product may round up to the whole
+        return source_index, frame_index
 
     def statistics(self) -> dict[str, Statistics]:
         """Statistics of state and action over the mixture as sampled, keyed by the contract's keys."""
@@ -97,12 +157,27 @@ class Mixture:
         }
 
     def weighted(
-        self, arrays: Iterable[np.ndarray], names: Sequence[str], floors: Sequence[float] | None = None
+        self,
+        arrays: Iterable[np.ndarray],
+        names: Sequence[str],
+        floors: Sequence[float] | None = None,
+        frames: Sequence[np.ndarray] | None = None,
     ) -> Statistics:
-        """Statistics of one array (rows, D) a source, each weighed as its source is sampled.
+        """Statistics of one array (rows, D) a source, each row weighed as its frame is sampled.
 
+        `frames[i]` (rows,) says which frames of a source the rows belong to (default: all of them, in order).
         For quantities that a policy derives from the sources, such as actions relative to the state; see
         `statistics.weighted_statistics` for `floors`.
         """
         labels = [source.name for source in self.sources]
-        return weighted_statistics(list(arrays), self.shares, names, floors=floors, labels=labels)
+        return weighted_statistics(
+            list(arrays), self.shares, names, floors=floors, labels=labels, within=self.chances(frames)
+        )
+
+    def chances(self, frames: Sequence[np.ndarray] | None = None) -> list[np.ndarray | None]:
+        """`frame_weights` of some frames (rows,) of each source, by default of all."""
+        if frames is None:
+            return list(self.frame_weights)
+        return [
+            None if weights is None else weights[rows] for weights, rows in zip(self.frame_weights, frames, strict=True)
+        ]

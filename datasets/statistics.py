@@ -58,9 +58,11 @@ def weighted_statistics(
     *,
     floors: Sequence[float] | None = None,
     labels: Sequence[str] | None = None,
+    within: Sequence[np.ndarray | None] | None = None,
 ) -> Statistics:
     """Statistics of rows drawn from `arrays[i]` (rows, D) with probability `shares[i]`, uniformly within it.
 
+    `within[i]` (rows,) draws the rows of that array in proportion to it instead (None: uniformly).
     `floors` is the smallest q01–q99 range of each dimension (default: by name, a gripper in metres, else radians);
     `labels` names the arrays in errors. Raises UserError when a number that would be sampled is not finite.
     """
@@ -70,7 +72,8 @@ def weighted_statistics(
     for index in used:
         _refuse_not_finite(arrays[index], names, labels[index])
     rows = np.concatenate([np.asarray(arrays[index], dtype=np.float64) for index in used])
-    weights = np.concatenate([np.full(len(arrays[index]), shares[index] / len(arrays[index])) for index in used])
+    chances = within or [None] * len(arrays)
+    weights = np.concatenate([_row_weights(len(arrays[index]), shares[index], chances[index]) for index in used])
     weights /= weights.sum()
 
     mean = weights @ rows
@@ -107,6 +110,13 @@ def weighted_quantiles(rows: np.ndarray, weights: np.ndarray, quantiles: Sequenc
         ordered = weights[order]
         result[:, dimension] = np.interp(quantiles, np.cumsum(ordered) - ordered / 2, rows[order, dimension])
     return result
+
+
+def _row_weights(rows: int, share: float, chance: np.ndarray | None) -> np.ndarray:
+    """float64 (rows,): the probability of each row; they sum to `share`."""
+    if chance is None:
+        return np.full(rows, share / rows)
+    return share * (chance / chance.sum())
 
 
 def default_floor(name: str) -> float:

@@ -160,7 +160,7 @@ def _number(extras: dict[str, Any], name: str, default: float, *, whole: bool = 
 def _write(out: Path, sheet: Any, found: dict[str, Any]) -> None:
     from PIL import Image
 
-    from robocoach.pipelines.ledger import write_atomically
+    from robocoach.configs.files import write_atomically
 
     out.mkdir(parents=True, exist_ok=True)
     Image.fromarray(sheet).save(out / "camera.png")

@@ -21,6 +21,7 @@ from robocoach.configs.errors import UserError
 
 VERBS = {
     "sim2real": "the main job: demonstrate, record, finetune, evaluate, improve, confirm, deploy, report",
+    "campaign": "attempts over night: train, measure, let the coach propose, keep the best",
     "generate": "demonstrations in Genesis, as a LeRobotDataset",
     "train": "finetune a policy on a dataset",
     "evaluate": "rollouts of a checkpoint in Genesis, counted",
@@ -31,6 +32,7 @@ VERBS = {
     "session": "trials that count: planned, judged one by one, signed",
     "commission": "an arm's first day, check by check, before it may move",
     "data": "check a dataset before anybody trains on it",
+    "lessons": "what past campaigns taught: list, show, drop",
     "tasks": "list the tasks",
     "doctor": "what this machine has, and the mend for each lack",
 }

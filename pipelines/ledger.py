@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from robocoach.configs.errors import UserError
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The file holds the whole text or what it held before, whenever the power goes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+from robocoach.configs.files import write_atomically
 
 
 def digest(inputs: Mapping[str, Any]) -> str:

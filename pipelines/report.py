@@ -203,15 +203,15 @@ def _training(result: dict[str, Any], folder: Path) -> str:
     for made, colour in zip(result["attempts"], (BASE, WIN) if len(result["attempts"]) > 1 else (WIN,), strict=False):
         path = folder / "attempts" / f"{made['number']:04d}" / "metrics.jsonl"
         points = [(point.seconds / 60, point.loss) for point in read_curve(path)]
-        series.append(Series(f"attempt {made['number']}", tuple(_thin(points)), colour))
-        kept_apart = _kept_apart(path)
+        series.append(Series(f"attempt {made['number']}", tuple(thin(points)), colour))
+        kept_apart = kept_apart_curve(path)
         series.append(Series(f"attempt {made['number']}, kept apart", tuple(kept_apart), colour, dashed=True))
         key.append((f"attempt {made['number']}", colour))
     note = "Flow loss in training (solid) and on episodes kept apart (dashed). Rollouts decide, not the loss."
     return _section("Training", note, _key(key) + curves(series, "training time [min]", "loss"))
 
 
-def _kept_apart(path: Path) -> list[tuple[float, float]]:
+def kept_apart_curve(path: Path) -> list[tuple[float, float]]:
     points = []
     for line in path.read_text().splitlines() if path.is_file() else []:
         try:
@@ -223,7 +223,7 @@ def _kept_apart(path: Path) -> list[tuple[float, float]]:
     return points
 
 
-def _thin(points: list[tuple[float, float]], most: int = 160) -> list[tuple[float, float]]:
+def thin(points: list[tuple[float, float]], most: int = 160) -> list[tuple[float, float]]:
     """Means of neighbouring points, so that a long curve stays readable."""
     size = max(1, math.ceil(len(points) / most))
     groups = [points[start : start + size] for start in range(0, len(points), size)]

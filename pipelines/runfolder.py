@@ -20,9 +20,10 @@ from typing import Any
 
 from robocoach.configs import load
 from robocoach.configs.errors import UserError
+from robocoach.configs.files import write_atomically
 from robocoach.configs.models import Sim2RealConfig
 from robocoach.pipelines.cli import command
-from robocoach.pipelines.ledger import Ledger, write_atomically
+from robocoach.pipelines.ledger import Ledger
 
 CONFIG_FILE = "config.yaml"
 RUNS = Path("runs")

@@ -45,6 +45,7 @@ DEMONSTRATOR = "demonstrator"
 EXTRAS = [
     Extra("--checkpoint", "checkpoint folder; twice for a comparison", "DIR", many=True),
     Extra("--policy", "demonstrator: the task's scripted expert in place of a checkpoint, twin only", "NAME"),
+    Extra("--campaign", "campaign whose attempt awaits the operator: sets --checkpoint and --out", "DIR"),
     Extra("--out", "folder of the session (default: runs/session-<task>-<time>)", "DIR"),
     Extra("--resume", "go on with the session in --out (default: the last one in runs/)"),
     Extra("--plan-only", "write the plan and the placement sheets, and end; --resume begins the trials"),
@@ -68,6 +69,8 @@ def main(arguments: Sequence[str]) -> int:
     from robocoach.configs import load
 
     extras = parsed.extras
+    if extras["campaign"]:
+        _of_campaign(extras)
     folder = _folder(extras, parsed.values.get("task", "stack-cube"))
     if extras["sign"] is not None:
         return _sign(folder, extras["sign"])
@@ -80,6 +83,20 @@ def main(arguments: Sequence[str]) -> int:
         print(f"the plan is frozen; begin the trials with: {_resume_command(folder)}")
         return 0
     return _run(folder, made, extras)
+
+
+def _of_campaign(extras: dict[str, Any]) -> None:
+    """Checkpoint and folder of the attempt that waits; a session that was begun there is gone on with."""
+    from robocoach.pipelines import campaign_hardware
+
+    if extras["checkpoint"] or extras["out"]:
+        raise UserError("--campaign names checkpoint and folder itself; leave --checkpoint and --out out")
+    _, checkpoint, folder = campaign_hardware.awaiting(Path(extras["campaign"]))
+    extras["out"] = str(folder)
+    if (folder / "plan.json").is_file():
+        extras["resume"] = True
+    else:
+        extras["checkpoint"] = [str(checkpoint)]
 
 
 def _folder(extras: dict[str, Any], task: str) -> Path:

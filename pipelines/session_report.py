@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from robocoach.agent_loop import power
 from robocoach.agent_loop.statistics import Rate, pair
 from robocoach.configs.errors import UserError
+from robocoach.configs.files import write_atomically
 from robocoach.pipelines.charts import BASE, LINE, WIN, Row, bars, interval
-from robocoach.pipelines.ledger import write_atomically
 from robocoach.pipelines.report import TEMPLATE
 
 if TYPE_CHECKING:

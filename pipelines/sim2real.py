@@ -1,4 +1,4 @@
-"""`pipeline sim2real`: reads the options, settles folder and configuration, and hands over to `campaign.py`."""
+"""`pipeline sim2real`: reads the options, settles folder and configuration, and hands over to `main_job.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTIONS = ("", "generate", "data", "train", "evaluate", "improve", "safety", "d
 def main(arguments: Sequence[str]) -> int:
     """Runs the whole job and returns the exit code."""
     parsed = parse(*parser("sim2real", ABOUT, SECTIONS, EXTRAS, bare=False), arguments)
-    from robocoach.pipelines import campaign, runfolder, stages
+    from robocoach.pipelines import main_job, runfolder, stages
     from robocoach.pipelines.console import Console
 
     extras = parsed.extras
@@ -35,4 +35,4 @@ def main(arguments: Sequence[str]) -> int:
     config = runfolder.settle(
         folder, parsed.values, parsed.names, resume=extras["resume"], profile=extras["profile"], file=file
     )
-    return campaign.run(config, folder, stages, Console())
+    return main_job.run(config, folder, stages, Console())

@@ -14,7 +14,7 @@ from robocoach.pipelines.options import Extra, parse, parser
 
 if TYPE_CHECKING:
     from robocoach.configs.models import Sim2RealConfig
-    from robocoach.pipelines.campaign import Run
+    from robocoach.pipelines.main_job import Run
 
 COMMON = (
     Extra("--out", "folder to write; the same command goes on where it was interrupted", "DIR", required=True),
@@ -49,19 +49,19 @@ def read(verb: str, about: str, sections: Sequence[str], extras: Sequence[Extra]
 
 @contextmanager
 def opened(given: Given) -> Generator[Run]:
-    """The verb's folder, locked, as `campaign.opened` does it; the same command resumes."""
-    from robocoach.pipelines import campaign, cli, stages
+    """The verb's folder, locked, as `main_job.opened` does it; the same command resumes."""
+    from robocoach.pipelines import cli, main_job, stages
     from robocoach.pipelines.console import Console
 
     resume = f"{cli.command()} {given.verb} {shlex.join(given.arguments)}"
-    with campaign.opened(given.config, given.folder, stages, Console(), resume) as job:
+    with main_job.opened(given.config, given.folder, stages, Console(), resume) as job:
         job.planned = 1
         yield job
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
     """Writes `result.json`, atomically, with the versions that made it."""
+    from robocoach.configs.files import write_atomically
     from robocoach.pipelines.checks import versions
-    from robocoach.pipelines.ledger import write_atomically
 
     write_atomically(folder / "result.json", json.dumps({**result, "versions": versions()}, indent=1) + "\n")

@@ -7,7 +7,6 @@ imports happen inside. `sim2real.py` decides the order; the single verbs call th
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import shutil
 import time
@@ -16,21 +15,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from robocoach.agent_loop.coaches.rules import propose
 from robocoach.agent_loop.evidence import read_evidence
-from robocoach.agent_loop.feedback import feedback
 from robocoach.agent_loop.proposal import Proposal, apply
-from robocoach.agent_loop.rules import propose
+from robocoach.agent_loop.report import feedback_alone
 from robocoach.agent_loop.statistics import Rate
 from robocoach.configs import load
 from robocoach.configs.errors import UserError
+from robocoach.configs.files import write_atomically
 from robocoach.configs.models import Sim2RealConfig
 from robocoach.datasets import splits
 from robocoach.datasets.splits import Split
 from robocoach.pipelines.console import Bar
-from robocoach.pipelines.ledger import write_atomically
 
 if TYPE_CHECKING:
-    from robocoach.datasets.mixture import Mixture
+    from robocoach.agent_loop.task_document import TaskFacts
     from robocoach.policies.checkpoint import ChunkPolicy
     from robocoach.sim.pool import SimulatorPool
 
@@ -47,19 +46,18 @@ class Source:
 
 PROOF_SHARE = 0.9
 """Of the demonstrator's rollouts through the twin that have to succeed, without a clamp, before it counts as proven."""
-CORRECTIVE_SHARE = 1 / 3
-"""Share of a second attempt's simulated samples that come from its corrective demonstrations."""
 
 
 def check_settings(config: Sim2RealConfig) -> None:
     """What can be refused before anything is written: task, mixture, robot."""
-    from robocoach.datasets.mixture import parse_mix
+    from robocoach.datasets.mixture import parse_mix, parse_oversample
     from robocoach.robots import approval
     from robocoach.robots.fci import check_model
     from robocoach.sim.tasks import get_task
 
-    get_task(config.task)
+    task = get_task(config.task)
     weights = parse_mix(config.data.mix)
+    parse_oversample(config.data.oversample, task.stages)
     if not weights.get("sim") and not config.data.real:
         raise UserError(
             f"--mix {config.data.mix} samples no simulated data and no --real PATH is given; give sim a weight"
@@ -76,6 +74,17 @@ def check_settings(config: Sim2RealConfig) -> None:
             approval.require(config.deploy)
     if config.deploy.robot == "twin" and config.deploy.host and not config.deploy.host.startswith("127."):
         raise UserError(f"--host {config.deploy.host} names an arm but --robot is twin; add --robot fr3")
+
+
+def task_facts(config: Sim2RealConfig) -> TaskFacts:
+    """What a coach is told of the task, in plain words."""
+    from robocoach.agent_loop.task_document import TaskFacts
+    from robocoach.sim.tasks import get_task
+
+    task = get_task(config.task)
+    objects = dict.fromkeys(part.object for part in task.parts)
+    parts = {name: tuple(part.name for part in task.parts if part.object == name) for name in objects}
+    return TaskFacts(name=task.name, instruction=task.instruction, goal=task.goal, stages=task.stages, parts=parts)
 
 
 def open_pool(config: Sim2RealConfig) -> SimulatorPool:
@@ -201,7 +210,15 @@ def rollouts(
 
     bar.update(before, total or count, "rollouts", f"{split} seeds")
     results = run_rollouts(
-        pool, seeds, policy_maker(checkpoint), folder, max_ticks=config.evaluate.max_ticks, videos=videos, progress=show
+        pool,
+        seeds,
+        policy_maker(checkpoint),
+        folder,
+        max_ticks=config.evaluate.max_ticks,
+        videos=videos,
+        blend_steps=config.deploy.blend_steps,
+        smoothing=config.deploy.smoothing,
+        progress=show,
     )
     return summary(results)
 
@@ -288,12 +305,9 @@ def confirm(
 
 def improve(config: Sim2RealConfig, attempt: Path, number: int, stopped: str) -> dict[str, Any]:
     """The coach reads train-seed evidence of an attempt and proposes one change, which the guard checks."""
-    from robocoach.sim.tasks import get_task
-
-    task = get_task(config.task)
-    settings = load.flatten(config.model_dump(), "settings")
-    evidence = read_evidence(attempt, task.stages, settings, stopped)
-    write_atomically(attempt / "feedback.md", feedback(evidence, number, task.instruction))
+    facts = task_facts(config)
+    evidence = read_evidence(attempt, facts.stages, load.flatten(config.model_dump(), "settings"), stopped)
+    write_atomically(attempt / "feedback.md", feedback_alone(evidence, number, attempt, facts, config.campaign))
     proposal = propose(evidence, number)
     apply(proposal, config)
     return asdict(proposal)
@@ -338,73 +352,37 @@ def finetune(
     bar: Bar,
 ) -> dict[str, Any]:
     """Trains one attempt on the mixture of its datasets until the deadline; writes its configuration first."""
-    from robocoach.datasets.contract import Contract
-    from robocoach.policies.train import TrainProgress, train
+    from robocoach.pipelines.training_job import JobProgress, checkpoint_digest, train_attempt
 
     write_atomically(attempt / "config.yaml", load.dump(config))
     first = {"parent": None, "coach": None, "change": {}, "rationale": "the configuration as given"}
     write_atomically(attempt / "proposal.json", json.dumps(proposal or first, indent=2, sort_keys=True) + "\n")
-    deadline_s = config.train.minutes * 60
 
-    def show(now: TrainProgress) -> None:
-        left_s = now.elapsed_s * (1 - now.fraction) / now.fraction if now.fraction else deadline_s
-        note = f"step {now.step}, loss {now.loss:.4f}"
-        bar.update(100 * now.fraction, 100, "%", note, rate=f"{now.samples_per_s:.0f} samples/s", left_s=left_s)
+    def show(now: JobProgress) -> None:
+        bar.update(now.done, now.total, now.unit, now.note, rate=now.rate, left_s=now.left_s)
 
-    made = train(
-        config.train,
-        mixture(config, datasets, bar),
-        Contract.load(datasets[0].root),  # what the policy is trained for; real data's difference was accepted by name
-        attempt,
-        seed=config.seed,
-        init_from=init_from,
-        progress=show,
+    made = train_attempt(
+        load.dump(config),
+        [{"name": source.name, "root": str(source.root)} for source in datasets],
+        str(attempt),
+        None if init_from is None else str(init_from),
+        config.seed,
+        show,
     )
-    last, message = made.last, made.message
-    if last is None and init_from is None:
+    message = made["message"]
+    if not made["checkpoint"] and init_from is None:
         raise UserError(f"training of {attempt.name}: {message}; lower --train.learning-rate")
-    if last is None:  # nothing was learned: the child is its parent, and the campaign goes on
+    if not made["checkpoint"]:  # nothing was learned: the child is its parent, and the campaign goes on
         last, message = attempt / "checkpoints" / "last", f"{message}; its parent's weights stand for it"
         shutil.copytree(str(init_from), last, dirs_exist_ok=True)
-    manifest = (last / "manifest.json").read_bytes()
-    stopped = "nan" if made.status == "nan" else "steps" if made.steps >= config.train.steps else "deadline"
-    loss = "none" if made.loss is None else f"{made.loss:.4f}"
+        made |= {"checkpoint": str(last.relative_to(attempt)), "digest": checkpoint_digest(last)}
+    loss = "none" if made["loss"] is None else f"{made['loss']:.4f}"
     line = (
-        f"{made.steps} steps, loss {loss}, {made.samples_per_s:.0f} samples/s, {made.parameters / 1e6:.1f} M parameters"
+        f"{made['steps']} steps, loss {loss}, {made['samples_per_s']:.0f} samples/s, "
+        f"{made['parameters'] / 1e6:.1f} M parameters"
     )
-    return {
-        "checkpoint": str(last.relative_to(attempt)),
-        "digest": hashlib.sha256(manifest).hexdigest()[:16],
-        "stopped": stopped,
-        "steps": made.steps,
-        "elapsed_s": made.elapsed_s,
-        "samples_per_s": made.samples_per_s,
-        "parameters": made.parameters,
-        "loss": made.loss,
-        "line": f"{line}; {message}" if message else line,
-    }
-
-
-def mixture(config: Sim2RealConfig, datasets: Sequence[Source], bar: Bar) -> Mixture:
-    """The datasets with their sampling weights; corrective demonstrations take a part of the simulated share."""
-    from robocoach.datasets.frames import open_source
-    from robocoach.datasets.mixture import Mixture, parse_mix
-
-    weights = parse_mix(config.data.mix)
-    if any(source.name == "corrective" for source in datasets):
-        simulated = weights.get("sim", 0.0)
-        weights |= {"sim": simulated * (1 - CORRECTIVE_SHARE), "corrective": simulated * CORRECTIVE_SHARE}
-    sources = [
-        open_source(
-            source.root,
-            config.train.image_px,
-            source.name,
-            progress=lambda done, total: bar.update(done, total, "frames", "decoding once"),
-        )
-        for source in datasets
-        if weights.get(source.name)
-    ]
-    return Mixture(tuple(sources), weights)
+    kept = ("checkpoint", "digest", "stopped", "steps", "elapsed_s", "samples_per_s", "parameters", "loss")
+    return {**{name: made[name] for name in kept}, "line": f"{line}; {message}" if message else line}
 
 
 def deploy(config: Sim2RealConfig, checkpoint: Path, folder: Path, bar: Bar) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     given = single.read("train", ABOUT, ("seed", "data", "train"), EXTRAS, arguments)
     from robocoach.datasets.contract import Contract
     from robocoach.datasets.record import dataset_digest
-    from robocoach.pipelines import campaign, stages
+    from robocoach.pipelines import main_job, stages
     from robocoach.pipelines.stages import Source
 
     root = Path(given.extras["data"])
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     Contract.load(root)  # refuses another project's dataset here, not after the libraries are loaded
     with single.opened(given) as job:
         job.planned = 1 + bool(given.config.data.real)
-        real = campaign.real_data(job)
+        real = main_job.real_data(job)
         datasets = [Source("sim", root, digest), *([real] if real else [])]
         done = job.stage(
             "finetune",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +24,47 @@ from robocoach.policies.lerobot.processor_pi05_nano import (
     make_vocabulary,
     read_vocabulary,
 )
+from robocoach.policies.measures import action_errors
 from robocoach.policies.normalisation import policy_statistics
 
 FEATURES = {
     IMAGE_KEY: PolicyFeature(FeatureType.VISUAL, (3, IMAGE_SIZE, IMAGE_SIZE)),
     OBS_STATE: PolicyFeature(FeatureType.STATE, (STATE_DIM,)),
 }
+CAPACITIES: Mapping[str, Mapping[str, Any]] = {
+    "small": {
+        "stem_channels": (24, 48),
+        "stem_blocks": (1, 1),
+        "layout_channels": 4,
+        "prefix_width": 96,
+        "prefix_mlp": 192,
+        "expert_width": 96,
+        "expert_mlp": 192,
+        "depth": 2,
+        "auxiliary_hidden": 128,
+    },
+    "base": {},
+    "large": {
+        "stem_channels": (48, 96),
+        "stem_blocks": (2, 3),
+        "prefix_width": 256,
+        "prefix_mlp": 768,
+        "expert_width": 192,
+        "expert_mlp": 576,
+        "depth": 5,
+        "auxiliary_hidden": 384,
+    },
+}
+"""Sizes of the towers that differ from `PI05NanoConfig`'s own, which are `base`.
+
+Parameters in millions, with 14 numbers of object poses and 96 px:
+
+    size    all    stem   prefix tower   expert   pose head
+    small   0.67   0.07   0.09           0.31     0.14
+    base    1.94   0.21   0.41           0.75     0.45
+    large   7.43   0.66   2.66           3.16     0.73
+"""
+SIZES = tuple(sorted({name for sizes in CAPACITIES.values() for name in sizes}))
 
 
 class NanoLearner:
@@ -43,6 +80,11 @@ class NanoLearner:
             )
         instructions = batches.mixture.instructions
         if init_from is None:
+            if cfg.frozen != "none":
+                raise UserError(
+                    f"train.frozen {cfg.frozen} keeps the weights that a training starts from, and this one starts "
+                    "without any; start from a checkpoint or set train.frozen to none"
+                )
             self.policy = PI05NanoPolicy(_config(cfg, batches, device))
             found = policy_statistics(batches)
             self.policy.set_statistics(**{name: torch.from_numpy(getattr(found, name)) for name in STATISTICS})
@@ -52,6 +94,9 @@ class NanoLearner:
             self.policy = _child(cfg, batches, device, init_from)
             self.notes = [f"weights and normalisation of {init_from}, fresh optimizer"]
             parent_words = read_vocabulary(init_from)
+        if cfg.frozen == "vision":
+            self.policy.model.paligemma_with_expert.stem.requires_grad_(False)
+            self.notes.append("the image stem keeps its weights")
         size = self.policy.config.vocabulary_size
         self.vocabulary = make_vocabulary(instructions, size, parent_words)
         tokenizer = build_tokenizer(self.vocabulary)
@@ -94,13 +139,12 @@ class NanoLearner:
 
     @torch.no_grad()
     def errors(self, policy: PI05NanoPolicy, batch: Batch) -> dict[str, float]:
-        """Mean error of sampled actions over the executed steps [rad], [m], and of the object poses."""
+        """Mean error of sampled actions over the executed steps, see `action_errors`, and of the object poses."""
         shape = (len(batch.states), self.cfg.chunk_size, ACTION_DIM)
         noise = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(self.device)
         prepared = self.tensors(batch, None)
         chunk = policy.predict_action_chunk(prepared, noise=noise)
-        error = (chunk - prepared[ACTION])[:, : self.cfg.executed_steps].abs().mean(dim=(0, 1))
-        found = {"validation_joint_error_rad": float(error[:7].mean()), "validation_gripper_error_m": float(error[7])}
+        found = action_errors(chunk, prepared[ACTION], self.cfg.executed_steps)
         if PRIVILEGED in prepared and bool(prepared[PRIVILEGED_KNOWN].any()):
             wrong = policy.predict_poses(prepared) - prepared[PRIVILEGED]
             found["validation_pose_error"] = float(wrong[prepared[PRIVILEGED_KNOWN]].abs().mean())
@@ -128,14 +172,34 @@ def _config(cfg: TrainConfig, batches: Batches, device: torch.device) -> PI05Nan
         auxiliary_weight=cfg.auxiliary_weight,
         flow_samples=cfg.flow_samples,
         state_noise=cfg.state_noise,
+        gradient_checkpointing=cfg.gradient_checkpointing,
+        **CAPACITIES[cfg.capacity],
     )
+
+
+def capacity_of(config: PI05NanoConfig) -> str:
+    """The name of a policy's sizes in CAPACITIES; `other` when it has sizes of its own."""
+    plain = PI05NanoConfig(device="cpu")
+
+    def sizes(of: PI05NanoConfig) -> dict[str, Any]:
+        found = {name: getattr(of, name) for name in SIZES}
+        return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
+
+    for name, changed in CAPACITIES.items():
+        if sizes(config) == {**sizes(plain), **changed}:
+            return name
+    return "other"
 
 
 def _child(cfg: TrainConfig, batches: Batches, device: torch.device, parent: Path) -> PI05NanoPolicy:
     """The parent's policy with the settings that do not change its shape. Raises UserError on those that would."""
     policy = PI05NanoPolicy.from_pretrained(parent)
     mine = policy.config
-    fixed = {"chunk_size": (mine.chunk_size, cfg.chunk_size), "image_px": (mine.image_px, cfg.image_px)}
+    fixed: dict[str, tuple[Any, Any]] = {
+        "chunk_size": (mine.chunk_size, cfg.chunk_size),
+        "image_px": (mine.image_px, cfg.image_px),
+        "capacity": (capacity_of(mine), cfg.capacity),
+    }
     if batches.privileged_size:
         fixed["privileged numbers of the data"] = (mine.privileged_dim, batches.privileged_size)
     for name, (theirs, wanted) in fixed.items():
@@ -145,4 +209,6 @@ def _child(cfg: TrainConfig, batches: Batches, device: torch.device, parent: Pat
     mine.auxiliary_weight = cfg.auxiliary_weight
     mine.flow_samples = cfg.flow_samples
     mine.state_noise = cfg.state_noise
+    mine.gradient_checkpointing = cfg.gradient_checkpointing
+    policy.keep_activations(not cfg.gradient_checkpointing)
     return policy

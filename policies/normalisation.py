@@ -54,6 +54,7 @@ def policy_statistics(batches: Batches) -> PolicyStatistics:
         [source.states[rows] for source, rows in zip(mixture.sources, frames, strict=True)],
         STATE_NAMES,
         STATE_RANGE_FLOOR,
+        frames,
     )
     relative = []
     for index, rows in enumerate(frames):
@@ -61,7 +62,7 @@ def policy_statistics(batches: Batches) -> PolicyStatistics:
         relative.append((batches.chunks(index, rows) - origin[:, None]).reshape(len(rows), -1))
     steps = range(batches.chunk_size)
     names = [f"{name} (step {step})" for step in steps for name in ACTION_NAMES]
-    action = mixture.weighted(relative, names, ACTION_RANGE_FLOOR * batches.chunk_size)
+    action = mixture.weighted(relative, names, ACTION_RANGE_FLOOR * batches.chunk_size, frames)
     shape = (batches.chunk_size, len(ACTION_NAMES))
     mean, std = _privileged(batches, frames)
     return PolicyStatistics(
@@ -77,17 +78,22 @@ def policy_statistics(batches: Batches) -> PolicyStatistics:
 
 def _privileged(batches: Batches, frames: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and spread of the known object poses, over the sources that have them."""
-    rows, shares = [], []
-    for source, share, chosen in zip(batches.mixture.sources, batches.mixture.shares, frames, strict=True):
+    rows, shares, chances = [], [], []
+    mixture = batches.mixture
+    for source, share, chosen, chance in zip(
+        mixture.sources, mixture.shares, frames, mixture.chances(frames), strict=True
+    ):
         if source.privileged is not None:
             values = source.privileged[chosen]
-            values = values[np.isfinite(values).all(axis=1)]
+            known = np.isfinite(values).all(axis=1)
+            values = values[known]
             if len(values) and share:
                 rows.append(values)
                 shares.append(share)
+                chances.append(None if chance is None else chance[known])
     size = batches.privileged_size
     if not rows:
         return np.zeros(size, np.float32), np.ones(size, np.float32)
     names = [f"privileged {index}" for index in range(size)]
-    found = weighted_statistics(rows, shares, names, floors=[PRIVILEGED_RANGE_FLOOR] * size)
+    found = weighted_statistics(rows, shares, names, floors=[PRIVILEGED_RANGE_FLOOR] * size, within=chances)
     return found.mean.astype(np.float32), found.std.astype(np.float32)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 FRACTION_GRAIN = 1000
 FLOOR = 0.02
-"""Learning rate at the end, as a share of its peak."""
+"""Learning rate at the end, as a share of its peak; a constant one stays at its peak."""
+Schedule = Literal["cosine", "linear", "constant"]
 
 
 def fraction_done(step: int, steps: int, elapsed_s: float, deadline_s: float) -> float:
@@ -23,10 +24,13 @@ def fraction_done(step: int, steps: int, elapsed_s: float, deadline_s: float) ->
     return min(1.0, max(step / steps, by_clock))
 
 
-def learning_rate(peak: float, step: int, warmup_steps: int, fraction: float) -> float:
-    """Linear warm-up, then a cosine from the peak to FLOOR of it over the whole run."""
+def learning_rate(peak: float, step: int, warmup_steps: int, fraction: float, schedule: Schedule = "cosine") -> float:
+    """Linear warm-up, then from the peak to FLOOR of it over the whole run, by the schedule; `constant` stays."""
     warm = min(1.0, (step + 1) / max(1, warmup_steps))
-    return peak * warm * (FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * fraction)))
+    if schedule == "constant":
+        return peak * warm
+    left = 1 - fraction if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * fraction))
+    return peak * warm * (FLOOR + (1 - FLOOR) * left)
 
 
 class Average:

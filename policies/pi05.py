@@ -6,6 +6,7 @@ from a folder. Without them training is refused: a π0.5 with random weights is 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,20 @@ from robocoach.configs.errors import UserError
 from robocoach.configs.models import TrainConfig
 from robocoach.datasets.contract import ACTION_DIM, ACTION_NAMES, IMAGE_KEY, IMAGE_SIZE, STATE_DIM
 from robocoach.policies.batches import Batch, Batches, images_as_floats
+from robocoach.policies.measures import action_errors
 from robocoach.policies.strict import WEIGHTS_FILE, load_weights
 
 BASE_WEIGHTS = "lerobot/pi05_base"
 TOKENIZER = "google/paligemma-3b-pt-224"
+ERROR_FRAMES = 16
+"""Kept-apart frames on which actions are sampled."""
 
 
 class PI05Learner:
     """LeRobot's PI05Policy in training, from its public weights or from a checkpoint of this project."""
 
     def __init__(self, cfg: TrainConfig, batches: Batches, device: torch.device, init_from: Path | None) -> None:
+        _refuse_other_shape(cfg, init_from)
         weights = init_from or find_base_weights(cfg.pi05_base)
         require_tokenizer()
         self.cfg, self.device = cfg, device
@@ -41,7 +46,8 @@ class PI05Learner:
             device=device.type,
             push_to_hub=False,
             dtype="bfloat16" if device.type == "cuda" else "float32",
-            gradient_checkpointing=device.type == "cuda",
+            gradient_checkpointing=cfg.gradient_checkpointing,
+            freeze_vision_encoder=cfg.frozen == "vision",
             chunk_size=cfg.chunk_size,
             n_action_steps=cfg.executed_steps,
             input_features={
@@ -60,6 +66,10 @@ class PI05Learner:
         self.before, self.after = make_pi05_pre_post_processors(config, stats)
         self._instructions = [source.instructions for source in batches.mixture.sources]
         self.notes = [f"weights of {weights}, normalisation of this mixture, actions absolute"]
+        if device.type == "cuda" and not cfg.gradient_checkpointing:
+            self.notes.append("activations are kept in memory; --train.gradient-checkpointing takes less of it")
+        if cfg.frozen == "vision":
+            self.notes.append("the vision tower keeps its weights")
 
     def tensors(self, batch: Batch, rng: np.random.Generator | None) -> dict[str, Tensor]:
         """The batch through LeRobot's preprocessor (normalised, state in the prompt, tokenised)."""
@@ -73,15 +83,31 @@ class PI05Learner:
             }
         )
 
+    @torch.no_grad()
     def errors(self, policy: Any, batch: Batch) -> dict[str, float]:
-        """Nothing beyond the loss: sampling a large model on the side costs too much."""
-        return {}
+        """Mean error of sampled actions over the executed steps, see `action_errors`; on few frames: it is large."""
+        few = batch.slice(0, ERROR_FRAMES)
+        shape = (len(few.states), self.cfg.chunk_size, policy.config.max_action_dim)
+        noise = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(self.device)
+        chunk = self.after(policy.predict_action_chunk(self.tensors(few, None), noise=noise).float())
+        return action_errors(chunk.cpu(), torch.from_numpy(few.actions), self.cfg.executed_steps)
 
     def save(self, policy: Any, folder: Path) -> None:
         """Writes LeRobot's files; the tokenizer stays named, as LeRobot does it."""
         policy.save_pretrained(folder)
         self.before.save_pretrained(folder)
         self.after.save_pretrained(folder)
+
+
+def _refuse_other_shape(cfg: TrainConfig, parent: Path | None) -> None:
+    """A parent that predicts another number of actions is refused, as for π0.5-nano."""
+    if parent is None:
+        return
+    theirs = json.loads((parent / "config.json").read_text()).get("chunk_size")
+    if theirs != cfg.chunk_size:
+        raise UserError(
+            f"{parent} has chunk_size {theirs}, asked for {cfg.chunk_size}; keep {theirs} or start from the base"
+        )
 
 
 def find_base_weights(name: str) -> Path:

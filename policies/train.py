@@ -137,6 +137,7 @@ class _Run:
         self.learner: Learner = make_learner(cfg, self.batches, self.accelerator.device, init_from)
         policy = self.learner.policy
         self.parameters = sum(p.numel() for p in policy.parameters())
+        trained = sum(p.numel() for p in policy.parameters() if p.requires_grad)
         self.average = Average(policy, cfg.ema)
         optimizer = torch.optim.AdamW(
             decayed_groups(policy, cfg.weight_decay), lr=cfg.learning_rate, betas=(0.9, 0.95), fused=True
@@ -164,7 +165,8 @@ class _Run:
         frames = {source.name: len(source.states) for source in mixture.sources}
         self.log.say(
             f"{'resumed at step ' + str(self.state['step']) if resumed else 'begun'}: {cfg.policy}, "
-            f"{self.parameters / 1e6:.2f} M parameters, frames {frames}, {self.batches.validation_episodes} episodes "
+            f"{self.parameters / 1e6:.2f} M parameters ({trained / 1e6:.2f} M trained), frames {frames}, "
+            f"{self.batches.validation_episodes} episodes "
             f"kept apart, {'bf16' if bf16 else 'fp32'}, {threads} threads, {self.accelerator.num_processes} processes"
         )
         for note in self.learner.notes:
@@ -198,7 +200,9 @@ class _Run:
                     self.log.say(f"interrupted at step {state['step']}, saved; the same command resumes")
                     raise KeyboardInterrupt
                 batch, prefetched = prefetched.result(), self._prefetch(state["step"] + 1)
-                rate = learning_rate(self.cfg.learning_rate, state["step"], self.cfg.warmup_steps, fraction)
+                rate = learning_rate(
+                    self.cfg.learning_rate, state["step"], self.cfg.warmup_steps, fraction, self.cfg.schedule
+                )
                 parts = self._step(batch, rate)
                 if parts is None:
                     return self._not_finite()
@@ -384,6 +388,7 @@ def _digest(cfg: TrainConfig, mixture: Mixture, contract: Contract, seed: int, i
         "settings": cfg.model_dump(exclude=set(FREE_TO_CHANGE)),
         "data": [(source.name, source.digest) for source in mixture.sources],
         "shares": [round(float(share), 9) for share in mixture.shares],
+        **({"oversample": sorted(mixture.oversample.items())} if mixture.oversample else {}),
         "contract": contract.meaning.digest(),
         "seed": seed,
         "parent": parent,

@@ -106,6 +106,8 @@ class ControlLoop:
     """Ticks a second; between the rows of a chunk, 0.1 s apart, lies the line that the arm follows anyway."""
     blend_steps: int = 0
     """Rows over which a new chunk takes over from the overlap of the last one."""
+    smoothing: float = 0.0
+    """Share of the last action's joints that stays in one 0.1 s later; not for experts that are asked every tick."""
     limits: ArmLimits = FR3
     halt: Callable[[], str | None] | None = None
     """Asked every tick; what it answers ends the rollout."""
@@ -117,9 +119,8 @@ class ControlLoop:
         guard = Guard(self.arm, self.camera, self.safety, self.limits, tick_s=1 / self.rate_hz, dry_run=self.dry_run)
         try:
             with going_first(), without_collection():
-                self._tick_through(
-                    result, guard, _Chunks(thinker, 1 / self.rate_hz, self.blend_steps * self.think_ahead)
-                )
+                blend_steps, smoothing = (self.blend_steps, self.smoothing) if self.think_ahead else (0, 0.0)
+                self._tick_through(result, guard, _Chunks(thinker, 1 / self.rate_hz, blend_steps, smoothing))
         except ArmFault as fault:
             result.ended, result.arm_failed = f"arm: {fault}", True
         except PolicyFailed as failure:
@@ -198,8 +199,10 @@ class ControlLoop:
 class _Chunks:
     """The chunk in use and the one before it: when to ask for the next, and what they say together."""
 
-    def __init__(self, thinker: Thinker, tick_s: float, blend_steps: int) -> None:
+    def __init__(self, thinker: Thinker, tick_s: float, blend_steps: int, smoothing: float = 0.0) -> None:
         self._thinker, self._tick_s, self._blend_s = thinker, tick_s, blend_steps * STEP_S
+        self._stays = smoothing ** (tick_s / STEP_S)
+        self._last: np.ndarray | None = None
         self.current: Chunk | None = None
         self._before: Chunk | None = None
         self.taken_s = -math.inf
@@ -222,7 +225,15 @@ class _Chunks:
             self._thinker.ask(Question(state.values, at_s, time.monotonic(), previous, delay))
 
     def action(self, at_s: float) -> np.ndarray | None:
-        """The action (8,) of a tick, None when no chunk reaches that far."""
+        """The action (8,) of a tick, to be asked for once; None when no chunk reaches that far."""
+        action = self._blended(at_s)
+        if action is not None and self.current is not None and self._stays > 0:
+            last = self.current.origin if self._last is None else self._last
+            action[:7] = self._stays * last[:7] + (1 - self._stays) * action[:7]
+            self._last = action.copy()
+        return action
+
+    def _blended(self, at_s: float) -> np.ndarray | None:
         action = self.current.action(at_s, self._tick_s) if self.current is not None else None
         weight = (at_s - self.taken_s + self._tick_s) / (self._blend_s + self._tick_s)
         if action is None or self._before is None or weight >= 1:

@@ -123,6 +123,7 @@ def run_rollout(
                 dry_run=config.dry_run,
                 rate_hz=config.rate,
                 blend_steps=config.blend_steps,
+                smoothing=config.smoothing,
                 limits=rig.limits,
                 halt=halt,
             ).run()

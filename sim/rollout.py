@@ -1,34 +1,45 @@
 """Rollouts of a policy in Genesis, judged on ground truth; the policy sees wrist image, state and instruction only.
 
-Frames are rendered when the policy asks; filmed rollouts also get wrist and side video at full rate.
+Frames are rendered when the policy asks; filmed rollouts also get wrist and side video at full rate. Every rollout
+leaves `<seed>.json`, its record with an account of each stage, and `<seed>.npz`, its trace.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from robocoach.configs.errors import UserError
+from robocoach.sim.account import Account, account
+from robocoach.sim.execution import Execution
 from robocoach.sim.pool import SimulatorPool
 from robocoach.sim.tasks import get_task
+from robocoach.sim.trace import Recorder, Trace
 
 if TYPE_CHECKING:
-    from robocoach.sim.genesis_env import GenesisEnvironment
+    from robocoach.sim.task import Environment
 
 HOLD_TICKS = 10
 """A rollout ends early only when success has gone on for this long after its own 0.5 s, the policy still acting."""
 
+GRACE_S = 30.0
+"""Beyond its own time limit, a rollout has this long to write its videos before its worker counts as hung."""
+
+Ending = Literal["success", "time limit", "aborted", "stopped early", ""]
+
 
 class Policy(Protocol):
-    """What a rollout needs of a policy."""
+    """What a rollout needs of a policy. One that also has `plan` can be blended (`policies/checkpoint.py`)."""
 
     def reset(self) -> None:
         """Forgets the last rollout."""
@@ -64,6 +75,25 @@ class RolloutResult:
     video: str = ""
     """File names of the wrist video, beside this record, when it was filmed."""
     side_video: str = ""
+    goal: dict[str, bool] = field(default_factory=dict)
+    """The clauses of the goal, and whether each held at the end."""
+    ending: Ending = ""
+    """How it ended; empty in records of an older version."""
+    accounts: tuple[Account, ...] = ()
+    """One for each stage that was begun."""
+    signals: dict[str, float] = field(default_factory=dict)
+    """Motion signals of the whole rollout (`sim/motion.py`)."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How rollouts are run: the same for all seeds of a call."""
+
+    max_ticks: int = 120
+    blend_steps: int = 0
+    smoothing: float = 0.0
+    timeout_s: float = 120.0
+    """Wall time [s] of one rollout, without building the scene and loading the policy."""
 
 
 def run_rollouts(
@@ -74,29 +104,67 @@ def run_rollouts(
     *,
     max_ticks: int = 120,
     videos: int = 0,
+    blend_steps: int = 0,
+    smoothing: float = 0.0,
+    timeout_s: float = 120.0,
+    stop: Callable[[list[RolloutResult]], bool] | None = None,
     progress: Callable[[RolloutResult], None] = lambda result: None,
 ) -> list[RolloutResult]:
     """Runs one rollout a seed, in the order of the seeds; each is durable in `out` as `<seed>.json` when it ends.
 
     Rollouts whose record is there already are not run again. The first `videos` of them are filmed (−1: all).
+    `blend_steps` and `smoothing` are those of `DeployConfig`. A rollout that crashes its policy, lasts longer than
+    `timeout_s` or takes its simulator along (twice) is a failed one with the reason in `aborted`.
+
+    `stop` is asked after each result, in the order of the seeds, with the results so far; once it says True, no
+    rollout is begun any more, and the results that it has seen are returned, however many workers there are.
     """
     out.mkdir(parents=True, exist_ok=True)
-    results: dict[int, RolloutResult] = {}
+    found: dict[int, RolloutResult] = {}
     for seed in seeds:
-        if (record := _read(out / f"{seed}.json")) is not None:
-            results[seed] = record
+        if (record := read_rollout(out / f"{seed}.json")) is not None:
+            found[seed] = record
     filmed = set(seeds if videos < 0 else seeds[:videos])
-    todo = [seed for seed in seeds if seed not in results]
     payload = pickle.dumps(make_policy)
-    for result in pool.run(rollout, ((seed, payload, str(out), max_ticks, seed in filmed) for seed in todo)):
-        results[result.seed] = result
+    manner = Manner(max_ticks, blend_steps, smoothing, timeout_s)
+    told: list[RolloutResult] = []
+    stopped = False
+
+    def tell() -> None:
+        """Asks `stop` about every result whose turn has come."""
+        nonlocal stopped
+        while not stopped and len(told) < len(seeds) and seeds[len(told)] in found:
+            told.append(found[seeds[len(told)]])
+            stopped = stop is not None and stop(list(told))
+
+    def todo() -> Iterator[tuple[int, bytes, str, Manner, bool]]:
+        for seed in seeds:
+            if stopped:
+                return
+            if seed not in found:
+                yield seed, payload, str(out), manner, seed in filmed
+
+    tell()
+    results = pool.run(
+        rollout,
+        todo(),
+        prepare=(load, (payload,)),
+        timeout_s=timeout_s + GRACE_S,
+        failed=functools.partial(_lost, pool.task_name),
+    )
+    for result in results:
+        found[result.seed] = result
         progress(result)
-    return [results[seed] for seed in seeds]
+        tell()
+    return told
 
 
-def rollout(
-    environment: GenesisEnvironment, seed: int, payload: bytes, out: str, max_ticks: int, film: bool
-) -> RolloutResult:
+def load(environment: Environment, payload: bytes) -> None:
+    """Loads the policy in a worker; one that cannot be loaded is no rollout at all, so what it raises is raised."""
+    cached_policy(pickle.loads(payload), payload)
+
+
+def rollout(environment: Environment, seed: int, payload: bytes, out: str, manner: Manner, film: bool) -> RolloutResult:
     """Runs one rollout in a worker and writes its record."""
     task = get_task(environment.task_name)
     judge = task.judge()
@@ -104,31 +172,46 @@ def rollout(
     wrist_frames: list[np.ndarray] = []
     side_frames: list[np.ndarray] = []
     stage_ticks: list[int] = []
-    chunk: list[np.ndarray] = []
+    recorder = Recorder()
     held = ticks = 0
-    policy = cached_policy(pickle.loads(payload), payload)  # one that cannot be loaded is no rollout at all
+    policy = cached_policy(pickle.loads(payload), payload)
     policy.reset()
     state = environment.reset(task.sample_scene(seed))
-    for ticks in range(1, max_ticks + 1):
-        image = environment.wrist() if film or not chunk else None
+    execution = Execution(state.contract_state(), manner.blend_steps, manner.smoothing)
+    begun = time.monotonic()
+    for ticks in range(1, manner.max_ticks + 1):
+        image = environment.wrist() if film or execution.looks else None
         if film and image is not None:
             wrist_frames.append(image)
             side_frames.append(environment.side())
-        if not chunk:
+        if execution.looks:
             assert image is not None
-            chunk, aborted = ask(policy, image, state.contract_state(), task.instruction)
+            rows, executed, aborted = ask(
+                policy, image, state.contract_state(), task.instruction, whole=manner.blend_steps > 0
+            )
+            if not aborted and time.monotonic() - begun > manner.timeout_s:
+                aborted = f"no end within {manner.timeout_s:g} s: the policy or the simulator is too slow"
             if aborted:
                 break
-        state = environment.step(chunk.pop(0))
+            execution.take(rows, executed)
+        command = execution.command()
+        state = environment.step(command)
+        if not np.isfinite(state.contract_state()).all():
+            aborted = "the simulation broke: its joints are not finite"
+            break
         judge.update(state)
+        recorder.add(command, state, judge.stage)
         stage_ticks.extend([ticks] * (judge.stage - len(stage_ticks)))
         held = held + 1 if judge.success else 0
         if held > HOLD_TICKS:
             break
     folder = Path(out)
+    trace = recorder.trace()
+    accounts, signals = account(task, trace, stage_ticks) if trace is not None else ((), {})
+    success = judge.success and not aborted
     result = RolloutResult(
         seed=seed,
-        success=judge.success and not aborted,
+        success=success,
         stage=judge.stage,
         stages=task.stages,
         ticks=ticks,
@@ -137,27 +220,58 @@ def rollout(
         aborted=aborted,
         video=_film(wrist_frames, folder / f"{seed}-wrist.mp4"),
         side_video=_film(side_frames, folder / f"{seed}-side.mp4"),
+        goal=dict(judge.goal),
+        ending="aborted" if aborted else "success" if success else "time limit",
+        accounts=accounts,
+        signals=signals,
     )
-    part = folder / f"{seed}.part"
+    _write(folder, result, trace)
+    return result
+
+
+def _lost(task_name: str, arguments: tuple[Any, ...], reason: str) -> RolloutResult:
+    """The record of a rollout whose worker died or hung, twice."""
+    seed, _, out, _, _ = arguments
+    stages = get_task(task_name).stages
+    result = RolloutResult(seed, False, 0, stages, 0, (), {}, aborted=reason, ending="aborted")
+    _write(Path(out), result, None)
+    return result
+
+
+def _write(folder: Path, result: RolloutResult, trace: Trace | None) -> None:
+    """The trace first: a record that is there has one."""
+    if trace is not None:
+        trace.save(folder / f"{result.seed}.npz")
+    part = folder / f"{result.seed}.part"
     with part.open("w") as file:
         file.write(json.dumps(asdict(result), indent=1) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    part.replace(folder / f"{seed}.json")
-    return result
+    part.replace(folder / f"{result.seed}.json")
 
 
-def ask(policy: Policy, image: np.ndarray, state: np.ndarray, instruction: str) -> tuple[list[np.ndarray], str]:
-    """The policy's chunk, or why it has none: that fails its rollout, as a broken simulator must not."""
+def ask(
+    policy: Policy, image: np.ndarray, state: np.ndarray, instruction: str, *, whole: bool = False
+) -> tuple[np.ndarray, int, str]:
+    """The policy's chunk (n, 8) and how many rows to execute, or why it has none: that fails its rollout.
+
+    `whole` asks a policy that can for the rows beyond those to be executed as well. A UserError is raised.
+    """
+    none = np.zeros((0, len(state)))
+    plan = getattr(policy, "plan", None) if whole else None
     try:
-        chunk = [np.asarray(action) for action in policy.act(image, state, instruction)]
+        if plan is None:
+            answer, executed = policy.act(image, state, instruction), None
+        else:
+            answer, executed = plan(image, state, instruction)
+        rows = np.asarray(answer, dtype=float)
     except UserError:
         raise
     except Exception as error:
-        return [], f"{type(error).__name__}: {error}"
-    if not chunk or not all(action.shape == state.shape and np.isfinite(action).all() for action in chunk):
-        return [], f"expected finite actions of shape {state.shape}, got {chunk[:1]}"
-    return chunk, ""
+        return none, 0, " ".join(f"{type(error).__name__}: {error}".split())
+    if rows.shape[1:] != state.shape or not len(rows) or not np.isfinite(rows).all():
+        return none, 0, f"expected finite actions (n, {len(state)}), got shape {rows.shape}: {rows[:1].tolist()}"
+    return rows, len(rows) if executed is None else min(executed, len(rows)), ""
 
 
 _policies: dict[bytes, Policy] = {}
@@ -181,10 +295,11 @@ def _film(frames: list[np.ndarray], path: Path) -> str:
     return path.name
 
 
-def _read(path: Path) -> RolloutResult | None:
+def read_rollout(path: Path) -> RolloutResult | None:
+    """A rollout's record; None when it is not there, broken, or of another version."""
     if not path.is_file():
         return None
     try:
         return TypeAdapter(RolloutResult).validate_json(path.read_text())
     except ValidationError:
-        return None  # broken or of another version: run it again
+        return None

@@ -42,6 +42,8 @@ from robocoach.policies.strict import load_weights
 PRIVILEGED = "privileged"
 PRIVILEGED_KNOWN = "privileged_known"
 STATISTICS = ("state_low", "state_high", "action_mean", "action_std", "privileged_mean", "privileged_std")
+Remembered = tuple[tuple[Tensor, Tensor, None], ...]
+"""Keys and values (B, 1, S, d) of each layer, as `DynamicCache` takes them."""
 
 
 def _dtype(device_type: str) -> torch.dtype:
@@ -78,6 +80,14 @@ class PI05NanoPytorch(PI05Pytorch):
             )
             self.pose_proj = nn.Linear(config.privileged_dim, config.prefix_width)
 
+    def gradient_checkpointing_enable(self) -> None:
+        """Image, prefix and expert are each computed again in the backward pass instead of kept."""
+        self.gradient_checkpointing_enabled = True
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Keeps every activation for the backward pass."""
+        self.gradient_checkpointing_enabled = False
+
     def embed_observation(self, pixels: Tensor, state: Tensor) -> tuple[Tensor, Tensor | None]:
         """pixels (B, 3, px, px) in [-1, 1], normalised state (B, 8) → tokens (B, K, width), predicted poses (B, P)."""
         seen = self.paligemma_with_expert.embed_image(pixels)
@@ -109,17 +119,29 @@ class PI05NanoPytorch(PI05Pytorch):
         embs, pad_masks, att_masks, condition = super().embed_suffix(noisy_actions, timestep)
         return embs.to(_dtype(embs.device.type)), pad_masks, att_masks, condition
 
-    def encode(self, images, img_masks, tokens, masks) -> tuple[DynamicCache, Tensor, Tensor | None]:
-        """The prefix, once: its key-value cache, its padding mask (B, S), predicted poses (B, P) or None."""
-        seen, poses = self.embed_observation(*images)
+    def encode(self, images, img_masks, tokens, masks) -> tuple[Remembered, Tensor, Tensor | None]:
+        """The prefix, once: its keys and values, its padding mask (B, S), predicted poses (B, P) or None."""
+        seen, poses = self._apply_checkpoint(self.embed_observation, *images)
         embs, pad_masks, _ = self._with_instruction(seen, img_masks[0], tokens, masks)
+        return self._apply_checkpoint(self._remember, embs, pad_masks), pad_masks, poses
+
+    def _remember(self, embs: Tensor, pad_masks: Tensor) -> Remembered:
+        """The prefix tower: keys and values (B, 1, S, d) of every layer. Plain tensors, so that it can be repeated."""
         _, cache = self.paligemma_with_expert.forward(
             attention_mask=_additive(pad_masks),
             position_ids=torch.cumsum(pad_masks, dim=1) - 1,  # ty: ignore[invalid-argument-type]
             inputs_embeds=[embs, None],  # ty: ignore[invalid-argument-type]
             use_cache=True,
         )
-        return cache, pad_masks, poses
+        return tuple((keys, values, None) for keys, values, _ in cache)
+
+    def _velocity(self, pad_masks: Tensor, remembered: Remembered, x_t: Tensor, time: Tensor, draws: int) -> Tensor:
+        """`denoise_step` on the prefix's cache, repeated for each image's draws."""
+        repeated = tuple(
+            (keys.repeat_interleave(draws, 0), values.repeat_interleave(draws, 0), None)
+            for keys, values, _ in remembered
+        )
+        return self.denoise_step(pad_masks.repeat_interleave(draws, 0), DynamicCache(repeated), x_t, time)
 
     def forward(  # ty: ignore[incompatible-method-override]
         self, images, img_masks, tokens, masks, actions, noise, time
@@ -133,14 +155,8 @@ class PI05NanoPytorch(PI05Pytorch):
         actions = actions.repeat_interleave(draws, dim=0)
         weight = time[:, None, None]
         x_t = weight * noise + (1 - weight) * actions
-        cache, pad_masks, poses = self.encode(images, img_masks, tokens, masks)
-        repeated = DynamicCache(
-            tuple(
-                (keys.repeat_interleave(draws, 0), values.repeat_interleave(draws, 0), None)
-                for keys, values, _ in cache
-            )
-        )
-        v_t = self.denoise_step(pad_masks.repeat_interleave(draws, 0), repeated, x_t, time)
+        remembered, pad_masks, poses = self.encode(images, img_masks, tokens, masks)
+        v_t = self._apply_checkpoint(self._velocity, pad_masks, remembered, x_t, time, draws)
         return F.mse_loss(v_t.float(), noise - actions, reduction="none"), poses
 
 
@@ -181,6 +197,7 @@ class PI05NanoPolicy(PI05Policy):
         relative = step._build_mask(dims) if config.use_relative_actions else [False] * dims
         self._relative = relative
         self.model.to(config.device)
+        self.keep_activations(not config.gradient_checkpointing)
         self.reset()
 
     @classmethod
@@ -205,6 +222,10 @@ class PI05NanoPolicy(PI05Policy):
         load_weights(policy, folder)
         policy.to(config.device)
         return policy.eval()
+
+    def keep_activations(self, keep: bool) -> None:
+        """Keeps activations for the backward pass, or computes them again there (gradient checkpointing)."""
+        self.model.gradient_checkpointing_enabled = not keep
 
     def set_statistics(self, **statistics: Tensor) -> None:
         """Sets the normalisation, see STATISTICS: state quantiles (8,), action mean and std (chunk, 8), poses (P,)."""

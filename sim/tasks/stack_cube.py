@@ -11,7 +11,7 @@ from robocoach.datasets.contract import GripperRule
 from robocoach.sim.kinematics import Arm, down_rotation, hand_yaw
 from robocoach.sim.robot_model import HOME_Q
 from robocoach.sim.state import SimState, wrap_quarter, yaw_of, yaw_quaternion
-from robocoach.sim.task import Box, Scene, Task
+from robocoach.sim.task import About, Box, Nominal, Part, Scene, Task
 
 EDGE_M = 0.045
 TOP, BASE = "red_cube", "green_cube"
@@ -27,6 +27,8 @@ MAX_YAW_RAD = np.deg2rad(30.0)
 START_NOISE_M = np.array([0.03, 0.03, 0.03])
 START_YAW_RAD = 0.15
 
+LIFTED_M = 0.03
+"""A cube this high above the table is lifted."""
 REST_TICKS = 5
 """Success has to hold for 0.5 s."""
 REST_SPEED_M_S = 0.02
@@ -114,6 +116,10 @@ def look(state: SimState) -> _Look:
     )
 
 
+def _lifted(now: _Look) -> bool:
+    return now.held and bool(now.top[2] > EDGE_M / 2 + LIFTED_M)
+
+
 @dataclass
 class StackCubeJudge:
     """Stages in order, and the end-state predicate: cube on cube, released, at rest for 0.5 s."""
@@ -122,7 +128,9 @@ class StackCubeJudge:
     measures: dict[str, float] = field(default_factory=dict)
     """`closest_m`: hand to red cube at its closest; `grasp_side_m`: sideways miss when the hand first closed;
     `carry_side_m`: red cube's smallest sideways distance to the green one while held; `end_side_m`, `end_height_m`:
-    where the red cube is at the end, relative to the green one."""
+    where the red cube is at the end, relative to the green one; `goal_reached`, `carried`: 1.0 once the red cube lay
+    on the green one, once it was held and lifted, else 0.0."""
+    goal: dict[str, bool] = field(default_factory=dict)
     _held_for: int = field(default=0, repr=False)
 
     @property
@@ -135,12 +143,13 @@ class StackCubeJudge:
         now = look(state)
         self._measure(now)
         let_go = now.width > EDGE_M + 0.012 or np.linalg.norm(now.tcp - now.top) > 0.06
-        standing = now.stacked and let_go and max(state.speeds.values()) < REST_SPEED_M_S
-        self._held_for = self._held_for + 1 if standing else 0
+        at_rest = max(state.speeds.values()) < REST_SPEED_M_S
+        self.goal = {"on the green cube": now.stacked, "let go": bool(let_go), "at rest": bool(at_rest)}
+        self._held_for = self._held_for + 1 if all(self.goal.values()) else 0
         reached = (
             bool(np.linalg.norm(now.tcp - now.top) < 0.025),
             now.held,
-            now.held and now.top[2] > EDGE_M / 2 + 0.03,
+            _lifted(now),
             now.stacked,
             self.success,
         )
@@ -158,6 +167,8 @@ class StackCubeJudge:
             seen["grasp_side_m"] = float(np.hypot(*to_top[:2]))
         if now.held:
             seen["carry_side_m"] = min(seen.get("carry_side_m", np.inf), float(np.hypot(*offset[:2])))
+        seen["goal_reached"] = max(seen.get("goal_reached", 0.0), float(now.stacked))
+        seen["carried"] = max(seen.get("carried", 0.0), float(_lifted(now)))
         seen["end_side_m"], seen["end_height_m"] = float(np.hypot(*offset[:2])), float(offset[2])
 
 
@@ -244,6 +255,28 @@ def privileged(state: SimState) -> np.ndarray:
     return np.array(parts, dtype=np.float32)
 
 
+def held(state: SimState) -> str:
+    """`TOP` while the fingers are on the red cube."""
+    return TOP if look(state).held else ""
+
+
+def _cube_parts(name: str) -> list[Part]:
+    """Six faces and the four upper edges of a cube."""
+    half = EDGE_M / 2
+    axes = {f"{sign}{axis}": int(f"{sign}1") * np.eye(3)[i] for i, axis in enumerate("xyz") for sign in "+-"}
+    faces = [Part(name, f"face {axis}", "face", _triple(*half * way), _triple(*way)) for axis, way in axes.items()]
+    upper = {axis: way for axis, way in axes.items() if "z" not in axis}
+    up = axes["+z"]
+    edges = [
+        Part(name, f"edge {axis}+z", "edge", _triple(*half * (way + up)), _triple(*(way + up) / np.sqrt(2)))
+        for axis, way in upper.items()
+    ]
+    return faces + edges
+
+
+_HANDLED = About(TOP, fold_rad=np.pi / 2)
+_PLACED = About(TOP, BASE, (0.0, 0.0, EDGE_M), fold_rad=np.pi / 2)
+
 TASK = Task(
     name="stack-cube",
     instruction="stack the red cube on the green cube",
@@ -257,4 +290,11 @@ TASK = Task(
     privileged_names=tuple(
         f"{name}.{part}" for name in (TOP, BASE) for part in ("x_m", "y_m", "z_m", "cos_4yaw", "sin_4yaw")
     ),
+    nominal=Nominal(
+        colours={TOP: colorsys.hsv_to_rgb(0.0, 0.85, 0.8), BASE: colorsys.hsv_to_rgb(1 / 3, 0.85, 0.8)},
+        table_colour=(0.65, 0.65, 0.65),
+    ),
+    parts=(*_cube_parts(TOP), *_cube_parts(BASE)),
+    about=(_HANDLED, _HANDLED, _HANDLED, _PLACED, _PLACED),
+    held=held,
 )

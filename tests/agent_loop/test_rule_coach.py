@@ -1,4 +1,4 @@
-"""The rule-based coach: different evidence, different change, each quoting its number; the guard; the feedback."""
+"""The rule-based coach: different evidence, different change, each quoting its number; the guard."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from robocoach.agent_loop.coaches.diagnoses import RULES, Look
+from robocoach.agent_loop.coaches.rules import propose
 from robocoach.agent_loop.evidence import read_evidence
-from robocoach.agent_loop.feedback import feedback
 from robocoach.agent_loop.proposal import Proposal, apply, tunable_keys
-from robocoach.agent_loop.rules import RULES, propose
 from robocoach.configs import load
 from robocoach.configs.errors import UserError
 from robocoach.configs.fields import fields
@@ -74,7 +74,6 @@ def test_the_miss_that_the_judge_measured_is_quoted(tmp_path):
     evidence = evidence_of(tmp_path, [1, 1, 2, 5], grasp_side_m=[0.010, 0.014, 0.030, 0.001])
     proposal = propose(evidence, 0)
     assert "14 mm" in proposal.rationale and proposal.evidence["median_grasp_side_m"] == 0.014
-    assert "| 0 | failure | reach | 100 | 0.010 |" in feedback(evidence, 0, "stack the cubes")
 
 
 def test_every_rule_changes_only_what_a_proposal_may_change(tmp_path):
@@ -82,9 +81,9 @@ def test_every_rule_changes_only_what_a_proposal_may_change(tmp_path):
     for index, (stages, losses) in enumerate(kinds):
         evidence = evidence_of(tmp_path / str(index), stages, losses)
         for rule in RULES:
-            finding = rule.find(evidence)
-            for key, value in (finding.change if finding else {}).items():
-                assert key in tunable_keys() and fields()[key].holds(value), (rule.name, key, value)
+            for finding in rule.find(Look(evidence, evidence.settings)):
+                for key, value in finding.change.items():
+                    assert key in tunable_keys() and fields()[key].holds(value), (rule.name, key, value)
 
 
 def test_the_coach_does_not_see_validation_results(tmp_path):
@@ -146,9 +145,3 @@ def test_the_guard_refuses_values_that_do_not_go_together():
 def test_a_proposal_survives_its_file():
     made = proposal(train__ema=0.9)
     assert Proposal.from_json(made.to_json()) == made
-
-
-def test_the_feedback_shows_every_rollout_and_the_funnel(tmp_path):
-    evidence = evidence_of(tmp_path, [3, 5, 0])
-    text = feedback(evidence, 0, "stack the cubes")
-    assert "1/3 = 33 %" in text and "| lift | 2 of 3 | 0 |" in text and "| 0 | failure | lift | 100 |" in text

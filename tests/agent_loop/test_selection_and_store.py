@@ -41,42 +41,50 @@ def test_attempts_on_different_seeds_are_not_compared():
         select([score(0, 1, 1, 1, 1), Score(1, (7, 8, 9, 10), (True,) * 4)])
 
 
-def test_the_store_keeps_tree_scores_and_events(tmp_path):
+def test_the_store_keeps_tree_results_and_events(tmp_path):
     store = Campaign(tmp_path)
-    store.add_attempt(0)
-    store.add_attempt(1, parent=0, coach="rules", change={"train.ema": 0.9}, rationale="7 of 10")
-    store.set_score(1, 3, 20)
-    store.set_status(1, "rejected")
+    store.add(0)
+    store.add(1, parent=0, start="parent", move="extend", coach="rules", change={"train.ema": [0.99, 0.9]})
+    store.advance(1, "training")
+    store.advance(1, "evaluating", training={"steps": 7})
+    store.advance(1, "done", validation={"successes": 3, "n": 20}, reverted=True, reason="worse")
     store.record("selected", 0, reason="tie")
+    store.put(best=0, spent_s=12.5)
     store.close()
     again = Campaign(tmp_path)
     first, second = again.attempts()
-    assert (first.parent, second.parent, second.change, second.status) == (None, 0, {"train.ema": 0.9}, "rejected")
-    assert (second.validation_successes, second.validation_n) == (3, 20)
+    assert (first.parent, second.parent, second.change, second.state) == (None, 0, {"train.ema": [0.99, 0.9]}, "done")
+    assert second.results == {"training": {"steps": 7}, "validation": {"successes": 3, "n": 20}}
+    assert (second.reverted, second.reason) == (True, "worse")
     assert again.events("selected")[0].detail == {"reason": "tie"}
+    assert (again.get("best"), again.get("spent_s"), again.get("nothing", 4)) == (0, 12.5, 4)
 
 
-def test_adding_an_attempt_again_keeps_its_score(tmp_path):
+def test_adding_an_attempt_again_keeps_its_results(tmp_path):
     store = Campaign(tmp_path)
-    store.add_attempt(0)
-    store.set_score(0, 5, 20)
-    store.add_attempt(0)
-    assert store.attempts()[0].validation_successes == 5
+    store.add(0)
+    store.advance(0, "training", training={"steps": 5})
+    store.add(0)
+    assert store.attempts()[0].results == {"training": {"steps": 5}}
+    assert store.attempts()[0].state == "proposed"
 
 
-def test_budgets_add_up(tmp_path):
+def test_a_state_that_does_not_follow_is_not_stored(tmp_path):
     store = Campaign(tmp_path)
-    store.spend("training_s", 100, 30)
-    store.spend("training_s", 100, 20)
-    assert store.budget("training_s") == (100.0, 50.0)
+    store.add(0)
+    with pytest.raises(ValueError, match="done does not follow"):
+        store.advance(0, "done", validation={"successes": 20, "n": 20})
+    assert (store.attempts()[0].state, store.attempts()[0].results) == ("proposed", {})
 
 
-def test_an_unknown_status_is_not_stored(tmp_path):
+def test_a_reader_beside_the_writer_changes_nothing(tmp_path):
     store = Campaign(tmp_path)
-    store.add_attempt(0)
-    with pytest.raises(sqlite3.IntegrityError):
-        store.set_status(0, "great")
-    assert store.attempts()[0].status == "open"
+    store.add(0)
+    reader = Campaign(tmp_path, read_only=True)
+    store.advance(0, "training")
+    assert reader.attempts()[0].state == "training"
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        reader.put(best=1)
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path):
@@ -88,7 +96,7 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
 def test_what_was_committed_before_a_kill_is_there(tmp_path):
     code = (
         "import os, sys, pathlib; from robocoach.agent_loop.store import Campaign\n"
-        "store = Campaign(pathlib.Path(sys.argv[1])); store.add_attempt(0); store.record('trained', 0, steps=7)\n"
+        "store = Campaign(pathlib.Path(sys.argv[1])); store.add(0); store.record('trained', 0, steps=7)\n"
         "os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9

@@ -155,8 +155,8 @@ def test_a_worse_second_attempt_is_reported_and_not_kept(tmp_path, bodies, capfd
     assert result["heldout"] == result["heldout_base"]
     assert "it ran once" in capfd.readouterr().out
     store = Campaign(tmp_path / "run")
-    assert [attempt.status for attempt in store.attempts()] == ["kept", "rejected"]
-    assert store.budget("training_s")[0] == 60 * (12 + 6)
+    assert [attempt.state for attempt in store.attempts()] == ["done", "done"]
+    assert store.get("best") == 0
 
 
 def test_without_a_coach_there_is_one_attempt(tmp_path, bodies):

@@ -35,6 +35,12 @@ def small_settings(**changes) -> TrainConfig:
     return TrainConfig(**(settings | changes))
 
 
+@pytest.fixture
+def settings_of() -> Callable[..., TrainConfig]:
+    """The settings of a training of seconds, with changes."""
+    return small_settings
+
+
 @pytest.fixture(scope="session")
 def mixture() -> Mixture:
     """Eight short demonstrations."""

@@ -93,6 +93,23 @@ def test_without_blending_a_new_chunk_takes_over_at_once():
     assert joint_1(chunks.action(0.4)) == 1.0
 
 
+def test_smoothing_keeps_a_share_of_the_last_action_and_nothing_of_its_width():
+    chunks = _Chunks(Silent(), 0.1, 0, 0.5)  # ty: ignore[invalid-argument-type]
+    made = chunk([2.0] * 8)
+    made.actions[:, 7] = 0.03
+    chunks.take(made, 0.0)  # asked where joint 1 is at 1
+    actions = [chunks.action(tick * 0.1) for tick in range(3)]
+    assert [joint_1(action) for action in actions] == pytest.approx([1.5, 1.75, 1.875])
+    assert [action[7] for action in actions if action is not None] == [0.03] * 3
+
+
+def test_smoothing_is_as_strong_at_another_rate():
+    chunks = _Chunks(Silent(), 0.05, 0, 0.5)  # ty: ignore[invalid-argument-type]
+    chunks.take(chunk([2.0] * 8, asked_s=-0.1), 0.0)
+    followed = [joint_1(chunks.action(tick * 0.05)) for tick in range(4)]
+    assert followed[1::2] == pytest.approx([1.5, 1.75])
+
+
 def test_a_late_answer_is_bridged_by_the_overlap_and_counted_as_overdue():
     chunks = _Chunks(Silent(), 0.1, 0)  # ty: ignore[invalid-argument-type]
     chunks.take(chunk(np.arange(8.0), executed=4), 0.0)

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from toy_world import Crashes, Reaches
 
 from robocoach.datasets import splits
 from robocoach.datasets.journal import Journal
@@ -17,6 +18,7 @@ from robocoach.sim.generate import generate
 from robocoach.sim.pool import SimulatorPool
 from robocoach.sim.rollout import cached_policy, run_rollouts
 from robocoach.sim.tasks import get_task
+from robocoach.sim.trace import read_trace
 
 TASK = get_task("stack-cube")
 RUN = 7
@@ -80,11 +82,6 @@ class StandStill:
         return np.repeat(state[None], 8, axis=0)
 
 
-class Crashes(StandStill):
-    def act(self, image, state, instruction):
-        raise RuntimeError("out of ideas")
-
-
 class Nan(StandStill):
     def act(self, image, state, instruction):
         return np.full((8, 8), np.nan, dtype=np.float32)
@@ -120,6 +117,18 @@ def test_corrective_demonstrations_begin_where_a_policy_led(pool, tmp_path):
     made = generate(pool, RUN, 1, tmp_path, make_policy=StandStill)
     record = Journal(tmp_path).read(made.indices[0])
     assert record.success and made.indices[0] >= 5_000
+
+
+def test_corrective_demonstrations_begin_exactly_where_a_failed_rollout_was(pool, tmp_path):
+    seeds = splits.seeds("train", RUN, 1)
+    (failed,) = run_rollouts(pool, seeds, Reaches, tmp_path / "failed", max_ticks=25)
+    assert failed.ending == "time limit" and len(failed.accounts) == failed.stage + 1
+    made = generate(pool, RUN, 1, tmp_path / "made", failures=[tmp_path / "failed" / f"{failed.seed}.json"])
+    record = Journal(tmp_path / "made").read(made.indices[0])
+    trace = read_trace(tmp_path / "failed" / f"{failed.seed}.npz")
+    assert record.success and record.seed == failed.seed
+    way = np.column_stack([trace.q, trace.width])
+    assert np.abs(way - record.states[0]).max(axis=1).min() < 1e-6
 
 
 GENERATE = """

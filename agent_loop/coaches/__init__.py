@@ -1,0 +1,1 @@
+"""Coaches: what makes proposals. `choose.make_coach` turns a name into one; each module holds one kind."""
