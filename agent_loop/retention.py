@@ -100,7 +100,7 @@ def plan(
     for path in candidates(nodes, needed, stages):
         if excess <= 0:
             break
-        if path in removals or path.is_symlink() or not path.exists():
+        if path in removals or not path.exists() or _through_link(path, folder):
             continue
         removals[path] = size_of(path)
         excess -= removals[path]
@@ -143,6 +143,12 @@ def _shown(node: Node, stages: Sequence[str]) -> set[str]:
     except UserError:
         return {film.name for film in _films(node, WRIST)}
     return {f"{one.seed}{WRIST}" for one in representatives(rollouts, stages)}
+
+
+def _through_link(path: Path, folder: Path) -> bool:
+    """It is a link, or lies behind one: not the campaign's own, so neither counted nor removed."""
+    inside = path.relative_to(folder)
+    return any((folder / part).is_symlink() for part in (inside, *inside.parents[:-1]))
 
 
 def _bytes(path: Path) -> int:

@@ -48,7 +48,7 @@ class Trained:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """steps, loss, samples_per_s, elapsed_s, parameters, digest, stopped, gpu (it ran on one)."""
     waited_s: float = 0.0
-    """From the call to the first step: start-up of the process, data and model."""
+    """What its process took beside training: start-up, opening data, building the model, ending."""
 
 
 class Workshop(Protocol):

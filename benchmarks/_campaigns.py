@@ -6,12 +6,18 @@ stopped and gone on with.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from _coach_table import Budget
+
+from robocoach.configs import load
+from robocoach.pipelines.checks import processor
 
 PIPELINE = [sys.executable, "-m", "robocoach.pipelines.cli"]
 HERE = Path(__file__).parent
@@ -52,9 +58,56 @@ def campaign(name: str, seed: int, work: Path, data: Path, options: Sequence[str
         given = ["--config", str(START), "--data", str(data), "--seed", str(seed), "--out", str(folder)]
         command = [*PIPELINE, "campaign", *given, *options]
     subprocess.run(command, check=True)
-    content = json.loads((folder / "result.json").read_text())
+    rows = rows_of(name, seed, json.loads((folder / "result.json").read_text()))
+    rows[-1]["machine"] = processor().seen
     rows_file.parent.mkdir(parents=True, exist_ok=True)
-    rows_file.write_text("".join(json.dumps(row) + "\n" for row in rows_of(name, seed, content)))
+    rows_file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def attempt_all(
+    todo: Sequence[tuple[str, int, Sequence[str], Path]], work: Path, data: Path, told: Callable[[], object]
+) -> list[str]:
+    """Runs (name, seed, options, file of rows) one after the other and calls `told` after each.
+
+    A campaign that fails does not end the others; returns the names of those that did.
+    """
+    failed = []
+    for name, seed, options, rows_file in todo:
+        try:
+            campaign(name, seed, work, data, options, rows_file)
+        except subprocess.CalledProcessError as error:
+            print(
+                f"{rows_file.stem}: failed with exit code {error.returncode}, see {work}", file=sys.stderr, flush=True
+            )
+            failed.append(rows_file.stem)
+        told()
+    return failed
+
+
+def budget() -> Budget:
+    """What `coach_start.yaml` gives each campaign."""
+    given = load.read_yaml(START)
+    return Budget(given["campaign"]["attempts"], 60 * given["train"]["minutes"])
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """`0,1,2` → seeds, each once. Raises argparse's error on anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected whole numbers with commas, such as 0,1,2")
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def words(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Reads names with commas, each once, in the order of `known`; what is not known is refused."""
+
+    def read_words(text: str) -> tuple[str, ...]:
+        parts = {part.strip() for part in text.split(",")}
+        if unknown := sorted(parts - set(known)):
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)!r}: choose from {', '.join(known)}")
+        return tuple(name for name in known if name in parts)
+
+    return read_words
 
 
 def rows_of(name: str, seed: int, content: dict[str, Any]) -> list[dict[str, Any]]:

@@ -12,11 +12,13 @@ from typing import Any
 from robocoach.agent_loop.statistics import Rate
 from robocoach.pipelines.campaign_text import change_words, children, outcome
 
-COLUMN, ROW = 224, 112
+COLUMN, ROW = 192, 108
 """Room of a node with the gap to the next one [px]."""
-WIDTH, HEIGHT = 186, 62
-LABEL_LINES, LABEL_MOST = 2, 29
+WIDTH, HEIGHT = 168, 60
+LABEL_LINES, LABEL_MOST = 2, 26
 """Lines of an edge's label, and characters of a line."""
+CLIPPED = 22
+"""Characters of a reason in a box."""
 MARGIN, ABOVE = 12, 36
 """Around the drawing, and for the labels above the first row [px]."""
 Attempt = Mapping[str, Any]
@@ -40,23 +42,39 @@ def tree(attempts: Sequence[Attempt], best: int | None, incumbent: int) -> str:
 
 
 def layout(attempts: Sequence[Attempt]) -> dict[int, tuple[int, int]]:
-    """Column and row of every attempt, by number: depth, and a row that no other branch of that depth shares.
+    """Column and row of every attempt, by number. The column is the depth.
 
-    The child with most descendants stays in its parent's row; every other child's branch has its rows to itself.
+    The child with most descendants stays in its parent's row. Every other child's branch goes right below what is drawn
+    already in the columns that the whole branch spans, branches of later attempts first: so no edge crosses another,
+    and branches that are far apart share rows.
     """
     below = children(attempts)
+    depth: dict[int, int] = {}
+    for attempt in attempts:
+        depth[attempt["number"]] = 0 if attempt["parent"] is None else depth[attempt["parent"]] + 1
+    reach = dict(depth)  # the deepest column of each branch
+    for attempt in reversed(attempts):
+        if attempt["parent"] is not None:
+            reach[attempt["parent"]] = max(reach[attempt["parent"]], reach[attempt["number"]])
+    lowest: dict[int, int] = {}  # the lowest row used in each column
     places: dict[int, tuple[int, int]] = {}
-    row = -1
-    waiting = [(attempt["number"], 0, None) for attempt in reversed(attempts) if attempt["parent"] is None]
+    waiting = [(attempt["number"], False) for attempt in reversed(attempts) if attempt["parent"] is None]
     while waiting:
-        number, depth, shared = waiting.pop()
-        if shared is None:
-            row += 1
-        places[number] = (depth, row)
-        for child in reversed(below[number][1:]):
-            waiting.append((child, depth + 1, None))
-        for child in below[number][:1]:
-            waiting.append((child, depth + 1, row))
+        number, straight = waiting.pop()
+        parent = attempts[number]["parent"]
+        row = (
+            places[parent][1]
+            if straight
+            else 1
+            + max(
+                -1 if parent is None else places[parent][1],
+                *(lowest.get(column, -1) for column in range(depth[number], reach[number] + 1)),
+            )
+        )
+        places[number] = (depth[number], row)
+        lowest[depth[number]] = row
+        waiting += [(child, False) for child in reversed(below[number][1:])]
+        waiting += [(child, True) for child in below[number][:1]]
     return places
 
 
@@ -67,7 +85,7 @@ def _corner(place: tuple[int, int]) -> tuple[int, int]:
 def _edge(start: tuple[int, int], end: tuple[int, int], attempt: Attempt) -> str:
     x, y = start[0] + WIDTH, start[1] + HEIGHT // 2
     across, down = end[0], end[1] + HEIGHT // 2
-    middle = x + 14
+    middle = x + 10
     path = f"M{x},{y} H{across}" if y == down else f"M{x},{y} H{middle} V{down - 8} q0,8 8,8 H{across}"
     kind = " restart" if attempt["move"] == "restart" else ""
     full = change_words(attempt)
@@ -114,7 +132,7 @@ def _node(corner: tuple[int, int], attempt: Attempt, best: int | None, incumbent
         parts.append(_rate(x + 10, y + 28, shown, name))
     else:
         told = attempt["reason"] or "not measured yet"
-        parts.append(f'<text class="small" x="{x + 10}" y="{y + 42}">{escape(_clip(told, 28))}</text>')
+        parts.append(f'<text class="small" x="{x + 10}" y="{y + 42}">{escape(_clip(told, CLIPPED))}</text>')
     title = escape(f"attempt {number}, {attempt['state']}, {attempt['move']}. {attempt['reason']}")
     return f'<a href="#attempt-{number}"><g><title>{title}</title>{"".join(parts)}</g></a>'
 
@@ -124,10 +142,11 @@ def _rate(x: int, y: int, counted: Mapping[str, Any], name: str) -> str:
     room = WIDTH - 20
     low, high = rate.ci95
     stopped = bool(counted.get("stopped"))
-    told = f"{name} {counted['successes']}/{counted['n']} = {100 * rate.value:.0f} %"
+    told = f"{name} {counted['successes']}/{counted['n']}"
+    told += ", ended early" if stopped else f" = {100 * rate.value:.0f} %"
     hollow = " hollow" if stopped else ""
     return (
-        f'<text class="small" x="{x}" y="{y + 10}">{told}{", ended early" if stopped else ""}</text>'
+        f'<text class="small" x="{x}" y="{y + 10}">{told}</text>'
         f'<line class="axis" x1="{x}" x2="{x + room}" y1="{y + 22}" y2="{y + 22}"/>'
         f'<line class="span" x1="{x + room * low:.1f}" x2="{x + room * high:.1f}" y1="{y + 22}" y2="{y + 22}"/>'
         f'<circle class="point{hollow}" cx="{x + room * rate.value:.1f}" cy="{y + 22}" r="4.5"/>'
@@ -178,7 +197,7 @@ def success(attempts: Sequence[Attempt]) -> str:
             f'<text class="number" x="{x:.0f}" y="{bottom + 20}" text-anchor="middle">{attempt["number"]}</text>'
         )
         if attempt["state"] in ("failed", "rejected", "abandoned"):
-            parts.append(_cross(x, bottom))
+            parts.append(_failure(x, bottom))
         else:
             for name, offset, dy in (("train", -6, 38), ("validation", 6, 55)):
                 counted = attempt[name]
@@ -209,5 +228,5 @@ def _bar(x: float, bottom: int, room: int, counted: Mapping[str, Any], name: str
     )
 
 
-def _cross(x: float, y: float) -> str:
+def _failure(x: float, y: float) -> str:
     return f'<path class="cross" d="M{x - 5:.1f},{y - 5:.1f} l10,10 m0,-10 l-10,10"/>'

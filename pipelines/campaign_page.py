@@ -18,7 +18,7 @@ from robocoach.agent_loop.evidence import read_curve
 from robocoach.agent_loop.statistics import Rate
 from robocoach.pipelines import campaign_drawing as drawing
 from robocoach.pipelines import campaign_text as words
-from robocoach.pipelines.charts import BASE, WIN, Series, curves, interval
+from robocoach.pipelines.charts import BASE, WIN, Row, Series, bars, curves, interval
 from robocoach.pipelines.report import TEMPLATE as HOUSE
 from robocoach.pipelines.report import kept_apart_curve, thin
 
@@ -32,6 +32,7 @@ Content = Mapping[str, Any]
 
 def page(content: Content, folder: Path) -> str:
     """The whole page, to be written into `folder`, the campaign's own. `content` is that of `summary.content`."""
+    parts = words.headline_parts(content)
     sections = (
         _warnings(content),
         _tree(content),
@@ -47,11 +48,27 @@ def page(content: Content, folder: Path) -> str:
         style=_house_style(),
         kicker=escape(
             f"pipeline campaign · task {content['task']} · seed {content['seed']} · coach {content['coach']} · "
-            f"{folder.name} · {words.now_words(content)}"
+            f"{folder.name} · {_state(content)}"
         ),
-        sentence=escape(words.headline(content)),
+        sentence=_kept_together(parts[0]) + ".",
+        lede=_kept_together(_sentence(parts[1:])),
         sections="\n".join(section for section in sections if section),
     )
+
+
+def _state(content: Content) -> str:
+    """What a page can say that is written once an attempt: what is going on now is for `pipeline campaign status`."""
+    return "running when this page was written" if content["state"] == "running" else words.now_words(content)
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _kept_together(text: str) -> str:
+    """Escaped, with the percent sign held to its number."""
+    return escape(text).replace(" %", "&nbsp;%")
 
 
 def _house_style() -> str:
@@ -88,12 +105,13 @@ def _success(content: Content) -> str:
         '<p class="key"><span style="color:var(--train)"><i class="dot" style="background:currentColor"></i>'
         'train seeds</span><span style="color:var(--win)"><i class="dot" style="background:currentColor"></i>'
         'validation</span><span style="color:var(--win)"><i class="dot"></i>validation ended early</span>'
-        '<span style="color:var(--win)"><i style="border-top:2px dashed;height:0"></i>best validation so far</span>'
+        '<span style="color:var(--win)"><i style="border-top:3px dotted;height:0"></i>best validation so far</span>'
         '<span class="bad-word">✗ failed or rejected</span></p>'
     )
     note = (
-        "The coach sees train seeds only; the choice is made on validation seeds. Intervals are exact (Clopper–Pearson, "
-        "95 %). Validation ends early once an attempt can hardly become the best: a hollow point has fewer rollouts."
+        "The coach sees train seeds only; the choice is made on validation seeds. Intervals are exact 95 % ones "
+        "(Clopper–Pearson). Validation ends early once an attempt can hardly become the best: "
+        "a hollow point has fewer rollouts."
     )
     return _section(
         "Success by attempt", note, f'{key}<div class="scroll">{drawing.success(content["attempts"])}</div>'
@@ -103,9 +121,11 @@ def _success(content: Content) -> str:
 def _heldout(content: Content) -> str:
     confirm = content["confirm"]
     if confirm is None:
-        return ""
+        told = words.picked_words(content)
+        return _section("Held-out scenes", escape(f"Not run yet. {told}"), "") if told else ""
     winner = confirm["winner"]
-    rows = [(f"attempt {winner}, the best", confirm["heldout"], WIN)]
+    kept = "the best" if winner == content["best"] else "the best when it was confirmed"
+    rows = [(f"attempt {winner}, {kept}", confirm["heldout"], WIN)]
     note = "Scenes that nothing had run before the choice was made."
     if winner:
         rows.append(("attempt 0, same scenes", confirm["heldout_base"], BASE))
@@ -137,8 +157,12 @@ def _rate_row(name: str, counted: Mapping[str, Any], colour: str) -> str:
 
 
 def _budget(content: Content) -> str:
-    told = [("instruction", content["instruction"]), *words.budget_words(content), ("now", words.now_words(content))]
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in told)
+    told = [
+        ("instruction", content.get("instruction") or ""),
+        *words.budget_words(content),
+        ("state", _state(content)),
+    ]
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in told if text)
     best = content["best"]
     if best:
         way = " → ".join(str(number) for number in words.lineage(content["attempts"], best))
@@ -169,8 +193,10 @@ def _table(content: Content) -> str:
     rows = "".join(_table_row(attempt, content["best"]) for attempt in content["attempts"])
     if not rows:
         return ""
+    early = any(attempt["validation"] and attempt["validation"]["stopped"] for attempt in content["attempts"])
+    note = "* validation ended early: the attempt could hardly become the best any more." if early else ""
     return _section(
-        "All attempts", "", f'<div class="scroll"><table class="attempts"><tr>{head}</tr>{rows}</table></div>'
+        "All attempts", note, f'<div class="scroll"><table class="attempts"><tr>{head}</tr>{rows}</table></div>'
     )
 
 
@@ -183,12 +209,13 @@ def _table_row(attempt: Attempt, best: int | None) -> str:
     if validation is not None and attempt["state"] != "failed":
         low, high = validation["ci95"]
         span = f"{100 * low:.0f}–{100 * high:.0f} %" + (" *" if validation["stopped"] else "")
-    reason = f'<br><span class="{_word_class(kind)}">{escape(attempt["reason"])}</span>' if attempt["reason"] else ""
-    change = "<br>".join(f"<code>{escape(line)}</code>" for line in words.exact_change(attempt))
+    told = [f"<code>{escape(line)}</code>" for line in words.exact_change(attempt)]
+    if attempt["reason"]:
+        told.append(f'<span class="{_word_class(kind)}">{escape(attempt["reason"])}</span>')
     return (
         f'<tr class="{kind}"><td><a href="#attempt-{number}">{number}</a> {words.mark(attempt, best)} '
         f'{escape(words.outcome(attempt))}</td><td class="number">{"" if number == 0 else attempt["parent"]}</td>'
-        f'<td>{escape(attempt["move"])}</td><td class="prose">{change}{reason}</td>'
+        f'<td>{escape(attempt["move"])}</td><td class="prose">{"<br>".join(told)}</td>'
         f'<td class="number">{_counted(train)}</td><td class="number">{_counted(validation)}</td>'
         f'<td class="number">{span}</td>'
         f'<td class="number">{f"{loss:.4f}" if isinstance(loss, int | float) else ""}</td>'
@@ -224,7 +251,8 @@ def _attempt(content: Content, attempt: Attempt, folder: Path) -> str:
     return (
         f'<details class="attempt" id="attempt-{number}"><summary><b>Attempt {number}</b> '
         f'<span class="{word}">{escape(state)}</span><small>{escape(short)}</small></summary>'
-        f"{_facts(content, attempt)}{_account(attempt)}{_curve(attempt, folder)}{_media(attempt, folder)}"
+        f"{_facts(content, attempt)}{_account(attempt)}{_funnel(content, attempt)}"
+        f"{_curve(attempt, folder)}{_media(attempt, folder)}"
         f"{_report(attempt, folder)}{_files(attempt, folder)}</details>"
     )
 
@@ -236,14 +264,8 @@ def _facts(content: Content, attempt: Attempt) -> str:
         rows += f'<tr><th>parent</th><td><a href="#attempt-{parent}">{parent}</a>, {escape(attempt["move"])}</td></tr>'
     changed = "".join(f"<div><code>{escape(line)}</code></div>" for line in words.exact_change(attempt))
     rows += f"<tr><th>change, computed</th><td>{changed or 'none'}</td></tr>" if attempt["number"] else ""
-    for name, told in (("train", "train"), ("validation", "validation"), ("heldout", "held-out"), ("hardware", "arm")):
-        counted = attempt[name]
-        if counted is not None:
-            early = ", ended early: it could not become the best" if counted.get("stopped") else ""
-            rows += f"<tr><th>{told}</th><td>{escape(words.rate_words(counted) + early)}</td></tr>"
-    if attempt["train"] is not None and attempt["state"] != "failed":
-        rows += f"<tr><th>on train seeds</th><td>{escape(words.batch_words(attempt['train']))}</td></tr>"
     for name, text in (
+        *words.results(attempt),
         ("reason", attempt["reason"]),
         ("training", words.training_words(attempt)),
         ("time", words.seconds_words(attempt["seconds"])),
@@ -256,11 +278,23 @@ def _facts(content: Content, attempt: Attempt) -> str:
 def _account(attempt: Attempt) -> str:
     if not attempt["rationale"] or attempt["parent"] is None:
         return ""
-    rule = f"{attempt['rule']}: " if attempt["rule"] else ""
     return (
         f'<p class="own"><b>The coach\'s own account, unverified ({escape(attempt["coach"] or "unnamed")})</b>'
-        f"{escape(rule + attempt['rationale'])}</p>"
+        f"{escape(words.account_words(attempt))}</p>"
     )
+
+
+def _funnel(content: Content, attempt: Attempt) -> str:
+    """How many train-seed rollouts got through each stage."""
+    reached, batch = attempt["stages"], attempt["train"]
+    if not reached or batch is None or not batch["n"]:
+        return ""
+    n = batch["n"]
+    names = [name for name in content["stages"] if name in reached]
+    rows = [Row(escape(name), (reached[name] / n,), (f"{reached[name]} of {n}",)) for name in names]
+    drawn = bars(rows, [WIN], width=480, name_width=110)
+    note = "Rollouts on train seeds that got through each stage."
+    return f'<h3>Where rollouts end</h3><p class="note">{note}</p><div class="fit">{drawn}</div>'
 
 
 def _curve(attempt: Attempt, folder: Path) -> str:
@@ -270,21 +304,16 @@ def _curve(attempt: Attempt, folder: Path) -> str:
         return ""
     apart = _quiet(lambda: kept_apart_curve(path), [])
     series = [Series("loss", tuple(thin(points)), WIN), Series("kept apart", tuple(apart), WIN, dashed=True)]
-    drawn = curves(series, "training time [min]", "loss", width=760, height=230)
+    drawn = curves(series, "training time [min]", "loss", width=520, height=230)
     note = "Loss in training (solid) and on episodes kept apart (dashed)."
-    return f'<h3>Training</h3><p class="note">{note}</p><div class="scroll">{drawn}</div>'
+    return f'<h3>Training</h3><p class="note">{note}</p><div class="fit">{drawn}</div>'
 
 
 def _media(attempt: Attempt, folder: Path) -> str:
     place = folder / attempt["folder"] / "rollouts" / "train"
     films = "".join(_film(path, record, folder) for path, record in _representatives(place))
     sheets = sorted(place.glob("*-sheet.png"))[:SHEETS_SHOWN]
-    pictures = "".join(
-        f'<figure><img loading="lazy" alt="contact sheet" src="{_address(path, folder)}">'
-        f"<figcaption>{escape(_told(_record(place / f'{path.name.removesuffix("-sheet.png")}.json'), path))}</figcaption>"
-        "</figure>"
-        for path in sheets
-    )
+    pictures = "".join(_sheet(path, folder) for path in sheets)
     if not films and not pictures:
         return ""
     return f'<h3>Rollouts on train seeds</h3><div class="media">{films}</div><div class="sheets">{pictures}</div>'
@@ -303,6 +332,14 @@ def _film(path: Path, record: Mapping[str, Any], folder: Path) -> str:
     return (
         f'<figure><video controls muted loop playsinline preload="none" src="{_address(path, folder)}"></video>'
         f"<figcaption>{escape(_told(record, path))}</figcaption></figure>"
+    )
+
+
+def _sheet(path: Path, folder: Path) -> str:
+    told = _told(_record(path.with_name(f"{path.name.removesuffix('-sheet.png')}.json")), path)
+    return (
+        f'<figure><img loading="lazy" alt="contact sheet" src="{_address(path, folder)}">'
+        f"<figcaption>{escape(told)}</figcaption></figure>"
     )
 
 

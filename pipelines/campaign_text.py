@@ -7,6 +7,7 @@ characters before it is printed.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import textwrap
@@ -43,9 +44,11 @@ def status(content: Content) -> str:
             lines.append(f"  and {len(failures) - FAILURES_TOLD} before them, see the tree")
     for warning in content["warnings"]:
         lines += _entry("warning", plain(warning), width)
-    if content["events"]:
+    # How the data came to be is in the log; in the morning it would hide what the attempts did.
+    events = [event for event in content["events"] if not event["kind"].startswith("stage ")]
+    if events:
         lines += ["", "last events"]
-        for event in content["events"][-EVENTS_TOLD:]:
+        for event in events[-EVENTS_TOLD:]:
             lines += _entry(f"  {moment(event['at'])}", event_words(event), width, margin=15, most=2)
     return "\n".join(lines)
 
@@ -60,8 +63,8 @@ def tree(content: Content) -> str:
         return "no attempt yet"
     rows = _rows(attempts)
     left = max(len(f"{drawn} {number}") for drawn, number, _ in rows) + 2
-    state_width = max(len(attempt["state"]) for attempt in attempts)
-    head = f"{'attempt':<{left}} {'state':<{state_width}} {'move':<9} {'train':>5}  {'validation':<13} change"
+    state_width = max(len(_state(attempt)) for attempt in attempts)
+    head = f"{'attempt':<{left}} {'state':<{state_width}} {'move':<9} {'train':>5}  {'validation':<14} change"
     lines, early = [head], False
     for drawn, number, below in rows:
         attempt = attempts[number]
@@ -69,16 +72,20 @@ def tree(content: Content) -> str:
         early = early or bool(validation and validation["stopped"])
         fixed = (
             f"{drawn} {number}{mark(attempt, content['best']):>2}".ljust(left)
-            + f" {attempt['state']:<{state_width}} {attempt['move']:<9} {_count(attempt['train']):>5}  "
-            + f"{_validation(validation):<13} "
+            + f" {_state(attempt):<{state_width}} {attempt['move']:<9} {_count(attempt['train']):>5}  "
+            + f"{_validation(validation):<14} "
         )
         margin = below.ljust(len(fixed))
         changed = change_words(attempt, short=True) or ("as given" if number == 0 else "")
         told = textwrap.wrap(changed, max(16, columns() - len(fixed)), break_on_hyphens=False) or [""]
         lines += [(fixed + told[0]).rstrip(), *(margin + line for line in told[1:])]
-    lines += ["", "★ best by validation   ↺ reverted   ✗ failed, rejected or abandoned"]
+    lines += [
+        "",
+        "★ best by validation   ↺ reverted   ✗ failed, rejected or abandoned",
+        "An attempt stands below its parent in one column, or branches off it with ├─.",
+    ]
     if early:
-        lines.append("* validation ended early: it could not become the best any more")
+        lines.append("* validation ended early: the attempt could hardly become the best any more")
     return "\n".join(lines)
 
 
@@ -90,17 +97,25 @@ def show(content: Content, number: int, folder: Path) -> str:
     for name, text in _attempt_facts(content, attempt):
         lines += _entry(name, text, width)
     lines += ["", "change against its parent, computed from the two configurations"]
-    lines += [f"  {line}" for line in exact_change(attempt)] or ["  none: the configuration as given"]
-    whole = whole_change(content, number)
+    none = "the configuration as given" if attempt["parent"] is None else "nothing was changed"
+    if attempt["state"] == "rejected":
+        none = "its proposal was refused, what it wanted is in the refusals"
+    lines += [f"  {line}" for line in exact_change(attempt)] or [f"  none: {none}"]
+    whole = whole_change(content, number) if attempt["state"] != "rejected" else {}
     if number and attempt["parent"] and whole:
         lines += ["", "change against attempt 0"]
         lines += [f"  {key}: {json.dumps(old)} → {json.dumps(new)}" for key, (old, new) in whole.items()]
     if attempt["rationale"] and number:
-        told = f"{attempt['rule']}: {attempt['rationale']}" if attempt["rule"] else attempt["rationale"]
         lines += ["", f"why, in the coach's own account, unverified ({attempt['coach'] or 'no coach'})"]
-        lines += _wrapped(plain(told), "  ", width)
-    lines += ["", "files"]
-    lines += [f"  {name:<11} {path}" for name, path in files(attempt, folder)] or ["  none yet"]
+        lines += _wrapped(account_words(attempt), "  ", width)
+    place = folder / attempt["folder"]
+    lines += ["", f"files in {place}"]
+    named: dict[str, list[str]] = {}
+    for name, path in files(attempt, folder):
+        named.setdefault(name, []).append(path.relative_to(place).as_posix())
+    for name, paths in named.items():
+        lines += _entry(f"  {name}", " ".join(paths), width, margin=13)
+    lines += [] if named else ["  none yet"]
     events = [event for event in content["events"] if event["attempt"] == number]
     if events:
         lines += ["", "events"]
@@ -114,17 +129,21 @@ def show(content: Content, number: int, folder: Path) -> str:
 
 def headline(content: Content) -> str:
     """The line for the morning: the best, its change, its rate, why that is believed, and what failed."""
+    return "; ".join(headline_parts(content)) + "."
+
+
+def headline_parts(content: Content) -> list[str]:
+    """The same in its parts, of which the first names the best and its rate."""
     attempts, best = content["attempts"], content["best"]
     if best is None:
-        told = f"no attempt of {content['task']} is measured yet" if attempts else f"{content['task']}: nothing yet"
-        return f"{told}{_failed_words(attempts)}."
+        return ["No attempt is measured yet", *_failed_words(attempts)]
     attempt = attempts[best]
-    name = f"Best is attempt {best}"
-    name += ", the configuration as given" if best == 0 else f" ({change_words(attempt) or 'no change'})"
-    told = f"{name}: validation {rate_words(attempt['validation'])}"
+    name = "the configuration as given" if best == 0 else change_words(attempt) or "no change"
+    begin = "Best is" if attempt["validation"]["successes"] else "No validation scene is solved yet, the best is"
+    parts = [f"{begin} attempt {best} ({name}): validation {rate_words(attempt['validation'])}"]
     if best:
-        told += f"; {_against_first(content)}"
-    return f"{told}{_confirm_words(content)}{_failed_words(attempts)}."
+        parts.append(_against_first(content))
+    return [*parts, *_confirm_words(content), *_failed_words(attempts)]
 
 
 def rate_words(counted: Mapping[str, Any]) -> str:
@@ -144,7 +163,7 @@ def change_words(attempt: Attempt, *, short: bool = False) -> str:
 def exact_change(attempt: Attempt) -> list[str]:
     """The change as JSON values, a line a key, and whose weights it began with."""
     told = [plain(f"{key}: {json.dumps(old)} → {json.dumps(new)}") for key, (old, new) in attempt["change"].items()]
-    if attempt["parent"] is not None and attempt["start"] == "base":
+    if attempt["move"] == "restart":
         told.append("weights: those that attempt 0 began with, not its parent's")
     return told
 
@@ -223,9 +242,11 @@ def moment(at: float) -> str:
 
 def now_words(content: Content) -> str:
     """What is going on."""
-    state, now = content["state"], content["now"]
+    state, now = content["state"], content.get("now") or {}
+    if state == "interrupted":
+        return "interrupted; `pipeline campaign resume` goes on"
     if state != "running":
-        return f"{state}: {content['stop_reason']}" if content["stop_reason"] else state
+        return plain(f"{state}: {content['stop_reason']}" if content["stop_reason"] else state)
     told = f"attempt {now['attempt']}" if now.get("attempt") is not None else ""
     parts = [part for part in (told, now.get("phase"), now.get("text")) if part]
     return plain(", ".join(parts)) or "running"
@@ -240,10 +261,11 @@ def budget_words(content: Content) -> list[tuple[str, str]]:
         ("attempts", f"{made} of {budget['attempts']}"),
         ("wall time", f"{clock(3600 * budget['spent_h'])} of {budget['hours']:g} h, {clock(3600 * left)} left"),
     ]
-    if budget["gpu_hours"]:
-        told.append(("GPU time", f"{budget['gpu_spent_h']:.2f} of {budget['gpu_hours']:g} h"))
-    elif budget["gpu_spent_h"]:
-        told.append(("GPU time", f"{budget['gpu_spent_h']:.2f} h, no limit"))
+    gpu_h = budget.get("gpu_spent_h") or 0.0
+    if budget.get("gpu_hours"):
+        told.append(("GPU time", f"{gpu_h:.2f} of {budget['gpu_hours']:g} h"))
+    elif gpu_h:
+        told.append(("GPU time", f"{gpu_h:.2f} h, no limit"))
     if budget["spent_usd"] or str(content["coach"]).startswith("llm"):
         told.append(("money", f"{budget['spent_usd']:.2f} of {budget['spend_usd']:.2f} USD"))
     return told
@@ -291,48 +313,43 @@ def _against_first(content: Content) -> str:
     return f"attempt 0 solved {first['successes']}/{first['n']} of the same scenes"
 
 
-def _confirm_words(content: Content) -> str:
+def _confirm_words(content: Content) -> list[str]:
     confirm, best = content["confirm"], content["best"]
     if confirm is None or confirm["winner"] != best:
-        return ""
-    told = f"; held-out {rate_words(confirm['heldout'])}"
+        return []
+    told = f"held-out {rate_words(confirm['heldout'])}"
     if best == 0:
-        return told
+        return [told]
     base = confirm["heldout_base"]
     proven = "better than" if confirm["only_winner"] > confirm["only_base"] else "worse than"
     verdict = proven if confirm["mcnemar_p"] < SIGNIFICANT else "not shown to differ from"
-    return f"{told}, {verdict} attempt 0 with {base['successes']}/{base['n']} (McNemar p = {confirm['mcnemar_p']:.2g})"
+    return [
+        f"{told}, {verdict} attempt 0 with {base['successes']}/{base['n']} (McNemar p = {confirm['mcnemar_p']:.2g})"
+    ]
 
 
-def _failed_words(attempts: Sequence[Attempt]) -> str:
+def _failed_words(attempts: Sequence[Attempt]) -> list[str]:
     counts = [
         (sum(outcome(attempt) == name for attempt in attempts), name)
         for name in ("failed", "rejected", "abandoned", "reverted")
     ]
     told = ", ".join(f"{count} {name}" for count, name in counts if count)
-    return f"; of {len(attempts)} attempts {told or 'none failed'}" if attempts else ""
+    return [f"of {len(attempts)} attempts {told or 'none failed'}"] if attempts else []
 
 
 def _facts(content: Content) -> list[tuple[str, str]]:
     told = [("task", f"{content['task']}, seed {content['seed']}, coach {content['coach']}")]
     told += budget_words(content)
-    told.append(("now", now_words(content)))
-    best = content["best"]
+    told.append(("state", now_words(content)))
+    attempts, best = content["attempts"], content["best"]
     if best:
-        way = lineage(content["attempts"], best)
+        way = " → ".join(str(number) for number in lineage(attempts, best))
         whole = whole_change(content, best)
         differs = "; ".join(f"{key} {_value(old)} → {_value(new)}" for key, (old, new) in whole.items())
-        told.append(
-            ("best", f"{' → '.join(str(number) for number in way)}; against attempt 0: {differs or 'no change'}")
-        )
+        told.append(("best", plain(f"{way}; against attempt 0: {differs or 'no change'}")))
+        told.append(("why", f"{account_words(attempts[best])} (the coach's own account, unverified)"))
         if content["confirm"] is None:
-            measured = sum(attempt["validation"] is not None for attempt in content["attempts"])
-            told.append(
-                (
-                    "believed",
-                    f"picked as the best of {measured} on the same scenes, so its rate flatters; not held-out yet",
-                )
-            )
+            told.append(("believed", f"{picked_words(content)} No held-out run yet."))
     confirm = content["confirm"]
     if confirm is not None and confirm["winner"]:
         told.append(
@@ -345,18 +362,26 @@ def _facts(content: Content) -> list[tuple[str, str]]:
     return told
 
 
+def picked_words(content: Content) -> str:
+    """How far the best one's validation rate is to be believed before the held-out run; empty without a choice."""
+    if not content["best"]:
+        return ""
+    whole = sum(bool(one["validation"]) and not one["validation"]["stopped"] for one in content["attempts"])
+    return f"Picked as the best of {whole} on the same validation scenes, so its rate there flatters."
+
+
+def account_words(attempt: Attempt) -> str:
+    """The coach's diagnosis and rationale, which nobody has checked."""
+    told = f"{attempt['rule']}: {attempt['rationale']}" if attempt["rule"] else attempt["rationale"]
+    return plain(told)
+
+
 def _attempt_facts(content: Content, attempt: Attempt) -> list[tuple[str, str]]:
     told = []
     if attempt["parent"] is not None:
         way = " → ".join(str(one) for one in lineage(content["attempts"], attempt["number"]))
         told.append(("parent", f"{attempt['parent']} ({attempt['move']}), lineage {way}"))
-    for name in ("train", "validation", "heldout", "hardware"):
-        counted = attempt[name]
-        if counted is not None:
-            early = ", ended early: it could not become the best" if counted.get("stopped") else ""
-            told.append((name.replace("heldout", "held-out"), f"{rate_words(counted)}{early}"))
-    if attempt["train"] is not None:
-        told.append(("", batch_words(attempt["train"])))
+    told += results(attempt)
     if attempt["reason"]:
         told.append(("reason", plain(attempt["reason"])))
     if words := training_words(attempt):
@@ -368,10 +393,28 @@ def _attempt_facts(content: Content, attempt: Attempt) -> list[tuple[str, str]]:
     return told
 
 
+def results(attempt: Attempt) -> list[tuple[str, str]]:
+    """Its rates with their intervals, named; a failed attempt has none of its own and counts as zero."""
+    told = []
+    for key, name in (("train", "train"), ("validation", "validation"), ("heldout", "held-out"), ("hardware", "arm")):
+        counted = attempt[key]
+        if counted is None:
+            continue
+        if attempt["state"] == "failed" and key in ("train", "validation"):
+            told.append((name, f"not run, counted as 0/{counted['n']}"))
+            continue
+        early = ", ended early: it could not become the best" if counted.get("stopped") else ""
+        told.append((name, f"{rate_words(counted)}{early}"))
+        if key == "train":
+            told.append(("", batch_words(counted)))
+    return told
+
+
 def batch_words(batch: Mapping[str, Any]) -> str:
     """What the revert rule looks at beside successes."""
     closest = batch.get("closest_m")
-    near = "closest approach unknown" if closest is None else f"closest approach {1000 * closest:.0f} mm (median)"
+    known = closest is not None and math.isfinite(closest)
+    near = "closest approach unknown" if not known else f"closest approach {1000 * closest:.0f} mm (median)"
     told = f"failures that reached the goal at some time: {batch['reached_goal']}; carried: {batch['carries']}; {near}"
     return told + (f"; {batch['aborted']} aborted" if batch["aborted"] else "")
 
@@ -404,6 +447,11 @@ def _value(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool) or value in ("", None) else str(value)
 
 
+def _state(attempt: Attempt) -> str:
+    """The state in one word."""
+    return str(attempt["state"]).partition(" ")[0]
+
+
 def _count(counted: Mapping[str, Any] | None) -> str:
     return "" if counted is None else f"{counted['successes']}/{counted['n']}"
 
@@ -412,8 +460,8 @@ def _validation(counted: Mapping[str, Any] | None) -> str:
     if counted is None:
         return ""
     low, high = counted["ci95"]
-    early = "*" if counted["stopped"] else " "
-    return f"{_count(counted)}{early}{100 * low:.0f}–{100 * high:.0f}%"
+    early = "*" if counted["stopped"] else ""
+    return f"{_count(counted)}{early} {100 * low:.0f}–{100 * high:.0f}%"
 
 
 def _rows(attempts: Sequence[Attempt]) -> list[tuple[str, int, str]]:

@@ -109,6 +109,8 @@ def curves(series: Sequence[Series], x_label: str, y_label: str, width: int = 92
 def _log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [m * 10.0**d for d in decades for m in (1, 2, 5) if low <= m * 10.0**d <= high]
+    if len(ticks) < 2:  # a curve that hardly changes: two values within it
+        ticks = [float(f"{low ** (1 - share) * high**share:.3g}") for share in (0.2, 0.8)]
     return ticks if len(ticks) <= 9 else [t for t in ticks if f"{t:e}".startswith("1.0")]
 
 

@@ -212,6 +212,7 @@ def _training(result: dict[str, Any], folder: Path) -> str:
 
 
 def kept_apart_curve(path: Path) -> list[tuple[float, float]]:
+    """(minutes of training, loss on episodes kept apart) from a `metrics.jsonl`; empty when there is none."""
     points = []
     for line in path.read_text().splitlines() if path.is_file() else []:
         try:

@@ -6,10 +6,13 @@ simulator. Names no training and starts none; see `training_worker.py`.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
 
+# A server that is still importing does not see its main process end: the kernel tells it (PR_SET_PDEATHSIG).
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle, also while this imports
 # OpenBLAS and Arrow's allocator start threads when they are imported; asking CUDA for its devices would spoil it for
 # the children, asking the driver's library does not.

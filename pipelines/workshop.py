@@ -129,14 +129,7 @@ class GenesisWorkshop:
         seconds: float,
         progress: Callable[[JobProgress], None],
     ) -> Trained:
-        began, first = time.monotonic(), 0.0
-
-        def show(now: JobProgress) -> None:
-            nonlocal first
-            if not first and now.step:
-                first = time.monotonic() - began - seconds * now.done / now.total
-            progress(now)
-
+        began = time.monotonic()
         environment = {"CUDA_VISIBLE_DEVICES": str(job.lane)} if self.lanes > 1 and _gpus() else {}
         made = self._worker.run(
             train_attempt,
@@ -148,7 +141,7 @@ class GenesisWorkshop:
                 "seed": config.seed,
             },
             deadline_s=seconds + max(GRACE_S, GRACE_SHARE * seconds),
-            progress=show,
+            progress=progress,
             environment=environment,
             log=folder / "log.txt",
         )
@@ -161,7 +154,7 @@ class GenesisWorkshop:
             reason=made.reason,
             checkpoint=str(result.get("checkpoint", "")),
             facts={**facts, "gpu": result.get("device") == "cuda"},
-            waited_s=first,
+            waited_s=max(0.0, time.monotonic() - began - float(facts.get("elapsed_s") or 0.0)),
         )
 
     def _sources(self, job: Job, *, new: bool) -> list[Source]:

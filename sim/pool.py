@@ -214,7 +214,7 @@ class _Slot:
             1,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_build,
-            initargs=(self._task_name, self._workers, self._make),
+            initargs=(self._task_name, self._workers, self._make, os.getpid()),
         )
         # The executor starts its process with its first job, while these variables still stand.
         self._ready = [self._executor.submit(_ready)]
@@ -232,23 +232,25 @@ def genesis(task_name: str) -> GenesisEnvironment:
     return GenesisEnvironment(get_task(task_name))
 
 
-def _build(task_name: str, workers: int, make: Callable[[str], Environment]) -> None:
+def _build(task_name: str, workers: int, make: Callable[[str], Environment], parent: int) -> None:
     """Runs once in each worker."""
     global _environment
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _end_with_parent()
+    _end_with_parent(parent)
     logging.disable(logging.WARNING)
     _environment = make(task_name)
     if workers > 1 and (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
 
 
-def _end_with_parent() -> None:
-    """A killed parent takes its workers along (Linux: prctl PR_SET_PDEATHSIG)."""
+def _end_with_parent(parent: int) -> None:
+    """A killed parent takes its workers along (Linux: prctl PR_SET_PDEATHSIG), also one killed before this call."""
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _ready() -> None:

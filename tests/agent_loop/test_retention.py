@@ -166,3 +166,62 @@ def test_an_attempt_whose_records_cannot_be_read_keeps_its_films_to_the_end(camp
     (folder / "attempts/0003/rollouts/train/0.json").write_text("{")
     removed = everything(campaign)
     assert removed.index("attempts/0003/rollouts/train/1-wrist.mp4") > removed.index("attempts/0003/checkpoints/last")
+
+
+@pytest.mark.parametrize("linked", ["checkpoints", "rollouts/train"])
+def test_what_lies_behind_a_linked_folder_is_not_removed(campaign, tmp_path_factory, linked):
+    folder, _ = campaign
+    own, asset = folder / "attempts/0003" / linked, tmp_path_factory.mktemp("asset") / "there"
+    own.rename(asset)
+    own.symlink_to(asset)
+    before = sorted(asset.rglob("*"))
+    removed = everything(campaign)
+    assert sorted(asset.rglob("*")) == before
+    assert not [path for path in removed if path.startswith(f"attempts/0003/{linked}/")]
+
+
+def test_a_link_inside_what_is_removed_goes_and_its_target_stays(campaign, tmp_path_factory):
+    folder, _ = campaign
+    asset = tmp_path_factory.mktemp("asset") / "weights"
+    fill(asset)
+    (folder / "attempts/0003/checkpoints/best/base").symlink_to(asset.parent)
+    assert "attempts/0003/checkpoints/best" in everything(campaign)
+    assert asset.is_file() and not (folder / "attempts/0003/checkpoints/best").exists()
+
+
+def test_a_kill_at_any_step_leaves_nothing_half_under_its_own_name(campaign, monkeypatch):
+    """Killed at every rename and every delete in turn, each delete after its first file; then run to the end."""
+    folder, nodes = campaign
+    whole = {path: size_of(path) for path, _ in plan(folder, 0, nodes, NEEDED, STAGES).removals}
+    delete = retention._delete
+
+    def killed(path):
+        files = [one for one in sorted(path.rglob("*")) if one.is_file()]
+        (files[0] if files else path).unlink()
+        raise KeyboardInterrupt
+
+    for _ in whole:
+        with monkeypatch.context() as patch:
+            patch.setattr(retention, "_delete", lambda path: delete(path) if path in left else killed(path))
+            left = set(folder.rglob(f"*{DOOMED}"))
+            with pytest.raises(KeyboardInterrupt):
+                keep_below(folder, 0, nodes, NEEDED, STAGES)
+        assert all(size_of(path) == size for path, size in whole.items() if path.exists())
+    assert everything(campaign) == []
+    assert not any(path.exists() for path in whole) and not list(folder.rglob(f"*{DOOMED}"))
+
+
+def test_the_same_folder_gives_the_same_plan_whatever_the_order_of_its_files(campaign, monkeypatch):
+    folder, nodes = campaign
+    first = plan(folder, 0, nodes, NEEDED, STAGES)
+    found = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter(sorted(found(self, pattern), reverse=True)))
+    assert plan(folder, 0, nodes, NEEDED, STAGES) == first
+
+
+def test_after_a_kill_the_rest_goes_in_the_order_of_an_unbroken_run(campaign):
+    folder, nodes = campaign
+    planned = [str(path.relative_to(folder)) for path, _ in plan(folder, 0, nodes, NEEDED, STAGES).removals]
+    part = keep_below(folder, size_of(folder) - 5 * BIG, nodes, NEEDED, STAGES)
+    assert part == planned[: len(part)] and part
+    assert everything(campaign) == planned[len(part) :]
