@@ -276,7 +276,9 @@ def rollout_from(raw: Mapping[str, Any], path: Path) -> RolloutEvidence:
 
 
 def _numbers(raw: Mapping[str, Any] | None) -> dict[str, float]:
-    return {str(name): float(value) for name, value in (raw or {}).items() if value is not None}
+    """Measures by name. One that is not finite is left out: it says nothing, and would compare with nothing."""
+    found = {str(name): float(value) for name, value in (raw or {}).items() if value is not None}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def _account(raw: Mapping[str, Any]) -> StageAccount:

@@ -43,8 +43,9 @@ def batch_from(values: Mapping[str, Any] | None) -> Batch | None:
     """The inverse of `batch_values`; None of None."""
     if values is None:
         return None
+    rest = {key: int(value) for key, value in values.items() if key != "closest_m"}
     closest = values["closest_m"]
-    return Batch(**{**values, "closest_m": math.inf if closest is None else closest})
+    return Batch(closest_m=math.inf if closest is None else float(closest), **rest)
 
 
 def crashed_batch(n: int) -> Batch:

@@ -65,14 +65,22 @@ def figure(found: Mapping[str, Sequence[Run]], budget: Budget, note: str, path: 
             mean = [statistics.fmean(known) for known in values]
             low, high = [min(known) for known in values], [max(known) for known in values]
             label = f"{name} ({len(own)} seed{'s' if len(own) > 1 else ''})"
-            style = {"color": colour, "marker": marker, "markersize": 5, "linewidth": 1.8, "label": label}
+            steps = "steps-post" if validation else "default"
+            style = {
+                "drawstyle": steps,
+                "color": colour,
+                "marker": marker,
+                "markersize": 5,
+                "linewidth": 1.8,
+                "label": label,
+            }
             if long:
                 where = [at + ASIDE[name] for at in where]
                 error = [[max(0.0, m - end) for m, end in zip(mean, low, strict=True)]]
                 error.append([max(0.0, end - m) for m, end in zip(mean, high, strict=True)])
                 axis.errorbar(where, mean, yerr=error, capsize=4, linestyle=":", **style)
                 continue
-            axis.plot(where, mean, drawstyle="steps-post" if validation else "default", **style)
+            axis.plot(where, mean, **style)
             axis.fill_between(where, low, high, step="post" if validation else None, color=colour, alpha=0.1, lw=0)
         axis.set_title("Best validation success so far" if validation else "Train-seed success of each attempt")
         axis.set_xlabel("attempts of the common budget")

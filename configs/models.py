@@ -122,7 +122,9 @@ class CampaignConfig(Section):
     hours: float = setting(8.0, "wall time of the whole campaign", unit="h", gt=0, le=10_000)
     attempts: int = setting(50, "attempts at most, the first configuration counted", ge=1, le=9_999)
     gpu_hours: float = setting(0.0, "GPU time of all attempts; 0 for no limit", unit="h", ge=0, le=1e6)
-    spend_usd: float = setting(5.0, "money for model calls", unit="USD", ge=0, le=100_000)
+    spend_usd: float = setting(
+        5.0, "money for model calls; with 0 only free models are asked", unit="USD", ge=0, le=100_000
+    )
     target: float = setting(0.95, "validation success that ends the campaign when one attempt holds it", gt=0, le=1)
     unchanged: int = setting(3, "proposals in a row that change nothing end the campaign", ge=1, le=1_000)
     stalled: int = setting(10, "attempts in a row without a better validation result end it", ge=1, le=9_999)

@@ -150,16 +150,19 @@ def _content(folder: Path) -> dict[str, Any]:
     from robocoach.agent_loop import summary
     from robocoach.agent_loop.store import Campaign
     from robocoach.agent_loop.views import read_config
-    from robocoach.pipelines import stages
+    from robocoach.pipelines import runfolder, stages
 
     if not (folder / "campaign.db").is_file() or not (folder / "config.yaml").is_file():
         raise UserError(f"{folder} holds no campaign; name its folder with --out DIR")
     store = Campaign(folder, read_only=True)
     try:
         config = read_config(folder)
-        return summary.content(store, folder, config, stages.task_facts(config))
+        content = summary.content(store, folder, config, stages.task_facts(config))
     finally:
         store.close()
+    if content["state"] == "running" and not runfolder.is_written(folder):
+        content["state"] = "interrupted"  # killed before it could say so
+    return content
 
 
 def _tell(folder: Path, word: str, number: str | None) -> int:

@@ -37,6 +37,7 @@ def default_folder(task: str) -> Path:
 def latest_run() -> Path:
     """The run in `runs/` that was begun last. Raises UserError when there is none."""
     found = sorted(RUNS.glob(f"*/{CONFIG_FILE}"), key=lambda path: path.stat().st_mtime)
+    found = [path for path in found if not (path.parent / "task.md").is_file()]  # a campaign has its own verb
     if not found:
         raise UserError(f"--resume: no run in {RUNS.resolve()}; name its folder with --out DIR")
     return found[-1].parent
@@ -45,6 +46,21 @@ def latest_run() -> Path:
 def resume_command(folder: Path) -> str:
     """What to type to go on."""
     return f"{command()} sim2real --resume --out {shlex.quote(str(folder))}"
+
+
+def is_written(folder: Path) -> bool:
+    """Whether a process holds the folder's lock now."""
+    try:
+        handle = os.open(folder / ".lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 @contextmanager

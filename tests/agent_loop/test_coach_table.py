@@ -27,6 +27,7 @@ def module(name):
 table = module("_coach_table")
 campaigns = module("_campaigns")
 drawing = module("_coach_figure")
+coach, ablation = module("coach"), module("ablation")
 
 NAMES = ("rules", "tpe", "random", "one-shot", "none")
 BUDGET = table.Budget(attempts=12, attempt_s=30.0)
@@ -240,11 +241,6 @@ def test_the_budget_is_that_of_the_start():
     assert campaigns.budget() == BUDGET
 
 
-def bench(name, *options):
-    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *map(str, options)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
 def keep(folder, rows):
     for row in rows:
         path = folder / f"{row['coach']}-{row['seed']}.jsonl"
@@ -255,8 +251,9 @@ def keep(folder, rows):
 
 def test_the_command_writes_figure_and_page_and_prints_json_last(tmp_path):
     keep(tmp_path / "rows", ROWS)
-    done = bench("coach", "--report-only", "--seeds", "0,1", "--results", tmp_path / "rows", "--docs", tmp_path)
-    assert done.returncode == 0, done.stderr
+    options = ["--report-only", "--seeds", "0,1", "--results", str(tmp_path / "rows"), "--docs", str(tmp_path)]
+    command = [sys.executable, str(BENCHMARKS / "coach.py"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     content = json.loads(done.stdout.splitlines()[-1])
     assert {name: content[name] for name in ("rules", "tpe")} == aggregate()
     assert content["campaigns"]["done"] == 4 and content["campaigns"]["of"] == 10 and "cores" in content["machine"]
@@ -265,28 +262,36 @@ def test_the_command_writes_figure_and_page_and_prints_json_last(tmp_path):
     assert (tmp_path / "coach-comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_reports_before_anything_was_run(tmp_path):
-    done = bench("coach", "--report-only", "--results", tmp_path / "none", "--docs", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["campaigns"]["done"] == 0
+def test_the_command_reports_before_anything_was_run(tmp_path, capsys):
+    assert coach.main(["--report-only", "--results", str(tmp_path / "none"), "--docs", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["campaigns"]["done"] == 0
     assert "0 of 15 campaigns" in (tmp_path / "coach-comparison.md").read_text()
 
 
-def test_the_ablation_takes_all_channels_from_the_comparison_of_coaches(tmp_path):
+def test_the_ablation_takes_all_channels_from_the_comparison_of_coaches(tmp_path, capsys):
     keep(tmp_path / "rows" / "coach", ROWS[:3])
     keep(tmp_path / "rows" / "ablation", campaign("without-video", 0, [2, 5], heldout=25))
-    done = bench("ablation", "--report-only", "--results", tmp_path / "rows", "--docs", tmp_path)
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout.splitlines()[-1])
+    assert ablation.main(["--report-only", "--results", str(tmp_path / "rows"), "--docs", str(tmp_path)]) == 0
+    content = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert content["all"]["heldout"]["successes"] == 30 and content["without-video"]["best_validation"] == [[0.1, 0.25]]
     page = (tmp_path / "coach-ablation.md").read_text()
     assert "2 of 6 campaigns" in page and "−10.0 (one seed, no interval)" in page and "names no winner" in page
+
+
+def test_campaigns_are_run_seed_by_seed_with_all_coaches_of_a_seed(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(coach, "dataset", lambda work: work)
+    monkeypatch.setattr(campaigns, "campaign", lambda name, seed, *rest: ran.append((name, seed, rest[2])))
+    places = [word for name in ("work", "results", "docs") for word in (f"--{name}", str(tmp_path / name))]
+    assert coach.main(["--seeds", "4,2", "--coaches", "tpe,rules", *places]) == 0
+    assert ran == [(name, seed, ["--coach", name]) for seed in (4, 2) for name in ("rules", "tpe")]
 
 
 @pytest.mark.parametrize(
     ("options", "word"),
     [(("--coaches", "rules,best"), "choose from rules, tpe"), (("--seeds", "0,x"), "such as 0,1,2")],
 )
-def test_unknown_coaches_and_seeds_are_refused_before_anything_runs(tmp_path, options, word):
-    done = bench("coach", *options, "--work", tmp_path / "work", "--docs", tmp_path)
-    assert done.returncode == 2 and word in done.stderr and not (tmp_path / "work").exists()
+def test_unknown_coaches_and_seeds_are_refused_before_anything_runs(tmp_path, capsys, options, word):
+    with pytest.raises(SystemExit) as left:
+        coach.main([*options, "--work", str(tmp_path / "work"), "--docs", str(tmp_path)])
+    assert left.value.code == 2 and word in capsys.readouterr().err and not (tmp_path / "work").exists()

@@ -190,7 +190,7 @@ def test_a_link_inside_what_is_removed_goes_and_its_target_stays(campaign, tmp_p
 
 
 def test_a_kill_at_any_step_leaves_nothing_half_under_its_own_name(campaign, monkeypatch):
-    """Killed at every rename and every delete in turn, each delete after its first file; then run to the end."""
+    """Killed in every removal in turn, after its rename and the first file of its delete; then run to the end."""
     folder, nodes = campaign
     whole = {path: size_of(path) for path, _ in plan(folder, 0, nodes, NEEDED, STAGES).removals}
     delete = retention._delete
@@ -201,9 +201,9 @@ def test_a_kill_at_any_step_leaves_nothing_half_under_its_own_name(campaign, mon
         raise KeyboardInterrupt
 
     for _ in whole:
+        left = set(folder.rglob(f"*{DOOMED}"))
         with monkeypatch.context() as patch:
-            patch.setattr(retention, "_delete", lambda path: delete(path) if path in left else killed(path))
-            left = set(folder.rglob(f"*{DOOMED}"))
+            patch.setattr(retention, "_delete", lambda path, left=left: delete(path) if path in left else killed(path))
             with pytest.raises(KeyboardInterrupt):
                 keep_below(folder, 0, nodes, NEEDED, STAGES)
         assert all(size_of(path) == size for path, size in whole.items() if path.exists())

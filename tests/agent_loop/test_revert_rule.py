@@ -1,10 +1,12 @@
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robocoach.agent_loop import evidence
 from robocoach.agent_loop.revert import compare, order, success_margin
 from robocoach.agent_loop.tree import Batch
 
@@ -82,6 +84,13 @@ def test_a_failure_at_the_goal_that_becomes_a_success_is_no_loss():
 def test_a_batch_without_an_approach_is_far():
     verdict = compare(batch(closest_m=math.inf, aborted=6), batch(closest_m=0.4))
     assert verdict.worse and "none against 400 mm" in verdict.reason
+
+
+def test_an_approach_that_is_no_number_is_far_and_still_ordered():
+    raw = {"seed": 0, "success": False, "stage": 0, "ticks": 9, "measures": {"closest_m": math.nan, "carried": 0.0}}
+    found = evidence.batch([evidence.rollout_from(raw, Path("0.json"))], 1)
+    assert found.closest_m == math.inf
+    assert compare(found, batch(n=1)).key == "approach" and order(found) < order(batch(n=1))
 
 
 def test_a_batch_that_aborted_as_a_whole_is_always_a_regression():
