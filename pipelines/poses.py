@@ -36,6 +36,7 @@ def twin(task_name: str, seed: int, path: Path) -> bool:
 def _mujoco(task_name: str, seed: int, path: str) -> None:
     from robocoach.sim import mujoco_scene
 
+    mujoco_scene.choose_gl()  # before sampling a scene, whose kinematics import MuJoCo
     scene = get_task(task_name).sample_scene(seed)
     _write(mujoco_scene.render_starts(task_name, [scene])[0], Path(path))
 

@@ -136,7 +136,7 @@ def test_the_attempts_lie_on_disk_as_designed(finished):
             assert (attempt / name).exists(), name
         assert len(list((attempt / "rollouts" / "train").glob("*.json"))) == 2
         assert len(list((attempt / "rollouts" / "train").glob("*-wrist.mp4"))) == 1
-    assert (folder / "attempts" / "0000" / "feedback.md").read_text().startswith("# Attempt 0000")
+    assert (folder / "attempts" / "0000" / "feedback.md").read_text().startswith("# Attempt 0\n")
 
 
 def test_the_dataset_opens_in_lerobot(finished):
