@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from robocoach.configs.errors import UserError
+from robocoach.configs.files import sync
 from robocoach.datasets import video
 from robocoach.datasets.episode import Episode
 
@@ -88,11 +89,11 @@ class Journal:
                 _write_numbers(folder / NUMBERS_FILE, episode)
                 (folder / EPISODE_FILE).write_text(json.dumps(_description(episode), indent=1) + "\n")
                 for path in (*folder.iterdir(), folder):
-                    _flush(path)
+                    sync(path)
                 if final.exists():
                     raise FileExistsError(f"episode {index} is already in {self.folder}")
                 folder.rename(final)
-                _flush(self.folder)
+                sync(self.folder)
         except FileExistsError:
             raise
         except OSError as error:
@@ -202,11 +203,3 @@ def pixel_statistics(images: np.ndarray) -> dict[str, list[float]]:
             statistics[name].append(float(value))
     statistics["count"] = [float(len(images))]
     return statistics
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -105,7 +105,7 @@ def _check(config: Any) -> None:
 def run(config: Any, folder: Path) -> int:
     """Runs a campaign in its folder until it is finished, or waits for the operator."""
     from robocoach.agent_loop.coaches.choose import make_coach
-    from robocoach.agent_loop.engine import Engine
+    from robocoach.agent_loop.engine import Engine, Running
     from robocoach.agent_loop.store import Campaign
     from robocoach.pipelines import campaign_text, main_job, stages
     from robocoach.pipelines.cli import command
@@ -120,16 +120,9 @@ def run(config: Any, folder: Path) -> int:
         workshop = GenesisWorkshop(job)
         try:
             console.line(f"campaign in {folder}: {config.task}, coach {config.campaign.coach}, seed {config.seed}")
-            engine = Engine(
-                folder,
-                config,
-                stages.task_facts(config),
-                make_coach(config.campaign.coach),
-                workshop,
-                job.store,
-                console.line,
-            )
-            done = engine.run()
+            coach, facts = make_coach(config.campaign.coach), stages.task_facts(config)
+            running = Running(folder, config, facts, coach, workshop, job.store, console.line)
+            done = Engine(running).run()
         finally:
             workshop.close()
         console.line(campaign_text.status(done.content))

@@ -6,23 +6,14 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 from robocoach.configs.errors import UserError
+from robocoach.configs.files import sync
 
 MANIFEST_FILE = "manifest.json"
-
-
-def sync(path: Path) -> None:
-    """Forces a file or a folder's list of names to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

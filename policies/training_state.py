@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from robocoach.configs.errors import UserError
-from robocoach.policies.files import no_space_is_a_user_error, sync
+from robocoach.configs.files import sync
+from robocoach.policies.files import no_space_is_a_user_error
 
 STATE_FILE = "training_state.pt"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from robocoach.configs.errors import UserError
+from robocoach.configs.files import write_atomically
 from robocoach.configs.models import DeployConfig
-from robocoach.robots.files import write_durably
 
 
 class Check(BaseModel):
@@ -62,7 +62,7 @@ def path(serial: str) -> Path:
 def save(approval: Approval) -> Path:
     """Writes it; returns the file."""
     file = path(approval.serial)
-    write_durably(file, approval.model_dump_json(indent=1) + "\n")
+    write_atomically(file, approval.model_dump_json(indent=1) + "\n")
     return file
 
 

@@ -19,9 +19,9 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from robocoach.configs.errors import UserError
+from robocoach.configs.files import write_atomically
 from robocoach.configs.models import DeployConfig, SafetyConfig
 from robocoach.robots import safety as envelope
-from robocoach.robots.files import write_durably
 from robocoach.robots.franka import ArmFault
 from robocoach.robots.loop import LATE_S, ControlLoop, Log, Run
 from robocoach.robots.rig import Rig
@@ -252,14 +252,14 @@ def _write(out: Path, name: str, record: Rollout, run: Run) -> None:
     """Log and video first, the record last: a rollout counts once its record is there."""
     out.mkdir(parents=True, exist_ok=True)
     if record.log:
-        write_durably(out / record.log, _parquet(run.log))
+        write_atomically(out / record.log, _parquet(run.log))
     if record.video:
         from robocoach.datasets import video
 
         # Filmed faster than the contract's rate, a video still plays in real time.
         every = max(1, round(len(run.images) / max(1, _seconds(run) * 10)))
         video.encode(np.stack(run.images[::every]), out / record.video)
-    write_durably(out / f"{name}.json", _ROLLOUT.dump_json(record, indent=1))
+    write_atomically(out / f"{name}.json", _ROLLOUT.dump_json(record, indent=1))
 
 
 def _seconds(run: Run) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from robocoach.configs.errors import UserError
+from robocoach.configs.files import write_atomically
 from robocoach.sim.account import Account, account
 from robocoach.sim.execution import Execution
 from robocoach.sim.pool import SimulatorPool
@@ -242,12 +242,7 @@ def _write(folder: Path, result: RolloutResult, trace: Trace | None) -> None:
     """The trace first: a record that is there has one."""
     if trace is not None:
         trace.save(folder / f"{result.seed}.npz")
-    part = folder / f"{result.seed}.part"
-    with part.open("w") as file:
-        file.write(json.dumps(asdict(result), indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(folder / f"{result.seed}.json")
+    write_atomically(folder / f"{result.seed}.json", json.dumps(asdict(result), indent=1) + "\n")
 
 
 def ask(

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from robocoach.agent_loop import revert
 from robocoach.agent_loop.coaches.diagnoses import MENDS, NOT_FINITE, Finding, Look, changes, outliers
 from robocoach.agent_loop.coaches.priors import priors
 from robocoach.agent_loop.evidence import Evidence
 from robocoach.agent_loop.guard import SHAPE_KEYS
 from robocoach.agent_loop.proposal import Proposal, tunable_keys
-from robocoach.agent_loop.tree import Batch, Node, View
+from robocoach.agent_loop.tree import Node, View
 from robocoach.configs.errors import UserError
 
 COACH = "rules"
@@ -46,12 +47,6 @@ class Branch:
     start: Literal["parent", "base"]
     why: str
     blown: int = 0
-
-
-def order(batch: Batch) -> tuple[float, ...]:
-    """Sorts batches, the better ones higher: success, goal reached, closest approach, carries."""
-    n = max(1, batch.n)
-    return (batch.successes / n, batch.reached_goal / n, -batch.closest_m, batch.carries / n)
 
 
 class RuleCoach:
@@ -105,7 +100,7 @@ def _all(view: View) -> Iterator[Proposal]:
     if "branching" in view.without:
         branches = [first]
     else:
-        ran = [(order(node.batch), -node.number) for node in view.nodes if node.batch and node.state != "failed"]
+        ran = [(revert.order(node.batch), -node.number) for node in view.nodes if node.batch and node.state != "failed"]
         others = [-number for _, number in sorted(ran, reverse=True) if -number != first.parent]
         why = f"Nothing new is left for attempt {first.parent}"
         branches = [first, *(Branch(number, "parent", f"{why}: attempt {number}.") for number in others)]

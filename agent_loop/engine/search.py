@@ -8,10 +8,9 @@ done is the workshop's, who proposes is the coach's; the engine only knows the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from robocoach.agent_loop import stopping, summary
@@ -19,12 +18,10 @@ from robocoach.agent_loop.engine.attempt import Attempts
 from robocoach.agent_loop.engine.confirm import confirm
 from robocoach.agent_loop.engine.proposing import Proposer
 from robocoach.agent_loop.engine.running import Running
-from robocoach.agent_loop.store import Attempt, Campaign
-from robocoach.agent_loop.task_document import TaskFacts, task_document
-from robocoach.agent_loop.tree import ENDED, Coach
-from robocoach.agent_loop.workshop import Workshop
+from robocoach.agent_loop.store import Attempt
+from robocoach.agent_loop.task_document import task_document
+from robocoach.agent_loop.tree import ENDED
 from robocoach.configs.files import write_atomically
-from robocoach.configs.models import Sim2RealConfig
 
 STOP_FILE = "stop"
 """A file of this name in the campaign's folder ends it after the attempts that are running."""
@@ -44,17 +41,8 @@ class Finished:
 class Engine:
     """Runs one campaign in its folder."""
 
-    def __init__(
-        self,
-        folder: Path,
-        base: Sim2RealConfig,
-        facts: TaskFacts,
-        coach: Coach,
-        workshop: Workshop,
-        store: Campaign,
-        say: Callable[[str], None],
-    ) -> None:
-        self._run = Running(folder, base, facts, coach, workshop, store, say)
+    def __init__(self, run: Running) -> None:
+        self._run = run
         self._proposer = Proposer(self._run)
         self._attempts = Attempts(self._run, self._proposer)
 

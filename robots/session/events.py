@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from robocoach.configs.errors import UserError
-from robocoach.robots.files import sync_folder
+from robocoach.configs.files import sync
 from robocoach.robots.session.plan import Plan, Trial, digest
 
 EVENTS_FILE = "events.jsonl"
@@ -293,7 +293,7 @@ class EventLog:
             except (NotNow, KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{path} tells an impossible story ({error}); restore the file") from None
             if is_new:
-                sync_folder(folder)
+                sync(folder)
         except BaseException:
             self.close()
             raise

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from robocoach.configs.files import write_atomically
 from robocoach.datasets.contract import IMAGE_SIZE
 from robocoach.robots.camera_geometry import Intrinsics
-from robocoach.robots.files import write_durably
 from robocoach.robots.session.plan import Placed, Plan, Start
 from robocoach.sim import camera
 
@@ -147,7 +147,7 @@ def write_png(image: np.ndarray, path: Path) -> None:
 
     file = io.BytesIO()
     Image.fromarray(image).save(file, "png")
-    write_durably(path, file.getvalue())
+    write_atomically(path, file.getvalue())
 
 
 def spoken(name: str) -> str:
@@ -330,7 +330,7 @@ def write_sheets(plan: Plan, folder: Path, *, true_scale: bool = True) -> list[P
     written = []
     for scene in range(1, len(plan.scenes) + 1):
         path = folder / f"scene-{scene:02d}.png"
-        write_durably(path, _rendered(sheet(plan, scene)))
+        write_atomically(path, _rendered(sheet(plan, scene)))
         written.append(path)
     if true_scale:
         from matplotlib.backends.backend_pdf import PdfPages
@@ -340,7 +340,7 @@ def write_sheets(plan: Plan, folder: Path, *, true_scale: bool = True) -> list[P
             for scene, start in enumerate(plan.scenes, start=1):
                 for x, y in tiles(start):
                     pages.savefig(true_scale_page(plan, scene, x, y))
-        write_durably(path, file.getvalue())
+        write_atomically(path, file.getvalue())
         written.append(path)
     return written
 

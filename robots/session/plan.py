@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from robocoach.configs.errors import UserError
-from robocoach.robots.files import write_durably
+from robocoach.configs.files import write_atomically
 from robocoach.sim.state import yaw_of
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def seal(names: Sequence[str]) -> Seal:
 def write_seal(folder: Path, secret: Seal) -> None:
     """Writes the sealed file, not readable at a glance."""
     hidden = base64.b64encode(canonical(asdict(secret))).decode()
-    write_durably(
+    write_atomically(
         folder / SEAL_FILE, f"Reading the next line breaks the blind; the session opens it at its end.\n{hidden}\n"
     )
 
@@ -328,7 +328,7 @@ def freeze(folder: Path, plan: Plan) -> None:
     if path.exists():
         raise UserError(f"{path} is there already; go on with it by --resume, or name another folder with --out")
     content = {"sha256": plan.digest, "plan": asdict(plan)}
-    write_durably(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_atomically(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
 _PLAN = TypeAdapter(Plan)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from table_workshop import FACTS, TableWorkshop
 
-from robocoach.agent_loop.engine import STOP_FILE, Engine, Finished
+from robocoach.agent_loop.engine import STOP_FILE, Engine, Finished, Running
 from robocoach.agent_loop.evidence import RolloutEvidence
 from robocoach.agent_loop.proposal import Proposal
 from robocoach.agent_loop.store import Campaign
@@ -68,7 +68,7 @@ def campaign(
     workshop = workshop or TableWorkshop(folder)
     store = Campaign(folder)
     told: list[str] = []
-    done = Engine(folder, config, FACTS, coach, workshop, store, told.append).run()
+    done = Engine(Running(folder, config, FACTS, coach, workshop, store, told.append)).run()
     return done, workshop, store
 
 

@@ -15,13 +15,14 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from table_workshop import FACTS, TableWorkshop
 from robocoach.agent_loop.coaches.choose import make_coach
-from robocoach.agent_loop.engine import Engine
+from robocoach.agent_loop.engine import Engine, Running
 from robocoach.agent_loop.store import Campaign
 from robocoach.configs import load
 folder = Path(sys.argv[1])
 config = load.build({{"train.minutes": 1.0, "train.learning_rate": 2e-4, "evaluate.train_rollouts": 8,
                      "campaign.attempts": 8, "campaign.lessons": False, "campaign.target": 1.0}})
-Engine(folder, config, FACTS, make_coach("random"), TableWorkshop(folder, seconds=0.03), Campaign(folder), print).run()
+workshop = TableWorkshop(folder, seconds=0.03)
+Engine(Running(folder, config, FACTS, make_coach("random"), workshop, Campaign(folder), print)).run()
 """
 
 

@@ -17,7 +17,7 @@ from table_workshop import FACTS, TableWorkshop
 
 from robocoach.agent_loop.coaches import command, sandbox
 from robocoach.agent_loop.coaches.command import CommandCoach
-from robocoach.agent_loop.engine import Engine
+from robocoach.agent_loop.engine import Engine, Running
 from robocoach.agent_loop.guard import guard
 from robocoach.agent_loop.proposal import Proposal
 from robocoach.agent_loop.store import Campaign
@@ -298,7 +298,7 @@ def test_a_program_leads_a_campaign(tmp_path: Path) -> None:
     run.mkdir()
     store = Campaign(run)
     asked = coach(tmp_path, f"printf '%s' '{left}' > proposal.json")
-    Engine(run, config, FACTS, asked, TableWorkshop(run), store, lambda text: None).run()
+    Engine(Running(run, config, FACTS, asked, TableWorkshop(run), store, lambda text: None)).run()
     first, second = store.attempts()
     assert (second.state, second.parent, second.coach) == ("done", first.number, "cmd:agent")
     assert second.change == {"train.learning_rate": [config.train.learning_rate, 1e-4]}

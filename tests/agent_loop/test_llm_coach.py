@@ -21,7 +21,7 @@ from table_workshop import FACTS, TableWorkshop
 from robocoach.agent_loop.coaches import client as model_client
 from robocoach.agent_loop.coaches.client import Limits, without_secrets
 from robocoach.agent_loop.coaches.llm import LLMCoach, checked_change
-from robocoach.agent_loop.engine import Engine
+from robocoach.agent_loop.engine import Engine, Running
 from robocoach.agent_loop.guard import change_schema, guard
 from robocoach.agent_loop.store import Campaign
 from robocoach.agent_loop.tree import CoachFailed, RateLimited, View
@@ -487,7 +487,7 @@ def test_a_campaign_pays_for_every_call_and_never_shows_validation(server: Provi
     for factor in (0.5, 0.25):
         change = {**CHANGE, "change": {"train.learning_rate": config.train.learning_rate * factor}}
         server.queue(replies.answers(extend), replies.answers(change), taught)
-    Engine(tmp_path, config, FACTS, coach(), TableWorkshop(tmp_path), store, lambda text: None).run()
+    Engine(Running(tmp_path, config, FACTS, coach(), TableWorkshop(tmp_path), store, lambda text: None)).run()
     assert [attempt.state for attempt in store.attempts()] == ["done"] * 3
     assert not server.replies
     told = 2 + 3  # of the last attempt's lesson nobody is told any more
