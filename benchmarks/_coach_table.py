@@ -77,6 +77,41 @@ class Run:
         return _rate(self.rows[-1]["heldout"])
 
 
+OVERHEADS = {
+    "overhead": "coach, guard and store",
+    "waited": "child process, data, model and last checkpoint",
+    "preflight": "preflight: a short training and ten short rollouts",
+}
+"""What lies between the end of an attempt and the training of the next, by its name in the rows."""
+
+
+def overheads(found: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, float]]:
+    """Median and longest of each part over all attempts that followed on another in one process [s]."""
+    between = [row["seconds"] for own in found.values() for run in own for row in run.rows if _follows(row)]
+    parts = {name: [seconds[name] for seconds in between if name in seconds] for name in OVERHEADS}
+    return {
+        name: {"median": round(statistics.median(values), 2), "longest": round(max(values), 2), "n": len(values)}
+        for name, values in parts.items()
+        if values
+    }
+
+
+def overhead_words(found: Mapping[str, Sequence[Run]]) -> str:
+    """The same as a sentence; empty without a campaign."""
+    told = overheads(found)
+    if not told:
+        return ""
+    parts = [
+        f"{OVERHEADS[name]} {one['median']:.2f} s (longest {one['longest']:.2f} s, n = {one['n']:.0f})"
+        for name, one in told.items()
+    ]
+    return f"Between the end of one attempt and the training of the next, medians: {'; '.join(parts)}."
+
+
+def _follows(row: Row) -> bool:
+    return "overhead" in (row.get("seconds") or {})
+
+
 def runs(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Run]]:
     """The finished campaigns by name, in the order given, then by seed; a name without one has no entry.
 

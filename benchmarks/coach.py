@@ -40,6 +40,7 @@ def report(results: Path, docs: Path, coaches: Sequence[str], seeds: Sequence[in
             "stand at the share of the budget that their one long training used.",
             table.by_coach(found, REFERENCE),
             table.notes(found),
+            table.overhead_words(found),
             "## By seed",
             table.by_seed(found, given),
         ]
@@ -48,7 +49,8 @@ def report(results: Path, docs: Path, coaches: Sequence[str], seeds: Sequence[in
     absent = table.missing(found, coaches, seeds)
     total = len(coaches) * len(seeds)
     campaigns = {"done": total - len(absent), "of": total, "missing": [f"{coach}-{seed}" for coach, seed in absent]}
-    return {**table.aggregate(found, given), "campaigns": campaigns, "machine": here, "command": COMMAND}
+    beside = {"campaigns": campaigns, "overhead_s": table.overheads(found), "machine": here, "command": COMMAND}
+    return {**table.aggregate(found, given), **beside}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -70,6 +70,16 @@ def aggregate(rows=ROWS):
     return table.aggregate(found(rows), BUDGET)
 
 
+def test_the_overhead_is_taken_between_attempts_only():
+    first = {**attempt("rules", 0, 0, 3), "seconds": {"preflight": 60.0, "waited": 1.0}}
+    second = {**attempt("rules", 0, 1, 4), "seconds": {"overhead": 0.1, "preflight": 3.0, "waited": 0.8}}
+    third = {**attempt("rules", 0, 2, 5), "seconds": {"overhead": 0.3, "preflight": 5.0, "waited": 1.0}}
+    told = table.overheads(found(ended([first, second, third])))
+    assert told["preflight"] == {"median": 4.0, "longest": 5.0, "n": 2}
+    assert told["overhead"]["longest"] == 0.3
+    assert table.overheads({}) == {} and table.overhead_words({}) == ""
+
+
 counted = st.one_of(st.none(), st.tuples(st.integers(0, 20), st.booleans()))
 
 
