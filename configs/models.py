@@ -275,18 +275,21 @@ class RecordConfig(Section):
 
 
 class Sim2RealConfig(Section):
-    """The main job: every stage of `pipeline sim2real`."""
+    """The main job: every stage of `pipeline sim2real`.
+
+    Sections are made when a configuration is: making one here would build its validators for `--help` too.
+    """
 
     task: str = setting("stack-cube", "task name, see `pipeline tasks`")
     seed: int = setting(0, "seed of the run: scenes, noise and initial weights", ge=0, le=999)
-    generate: GenerateConfig = GenerateConfig()
-    data: DataConfig = DataConfig()
-    train: TrainConfig = TrainConfig()
-    evaluate: EvaluateConfig = EvaluateConfig()
-    improve: ImproveConfig = ImproveConfig()
-    campaign: CampaignConfig = CampaignConfig()
-    safety: SafetyConfig = SafetyConfig()
-    deploy: DeployConfig = DeployConfig()
-    camera: CameraConfig = CameraConfig()
-    session: SessionConfig = SessionConfig()
-    record: RecordConfig = RecordConfig()
+    generate: GenerateConfig = Field(default_factory=GenerateConfig)
+    data: DataConfig = Field(default_factory=DataConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
+    improve: ImproveConfig = Field(default_factory=ImproveConfig)
+    campaign: CampaignConfig = Field(default_factory=CampaignConfig)
+    safety: SafetyConfig = Field(default_factory=SafetyConfig)
+    deploy: DeployConfig = Field(default_factory=DeployConfig)
+    camera: CameraConfig = Field(default_factory=CameraConfig)
+    session: SessionConfig = Field(default_factory=SessionConfig)
+    record: RecordConfig = Field(default_factory=RecordConfig)
