@@ -32,6 +32,14 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def duration_words(seconds: float) -> str:
+    """Seconds as people say them, to the minute, or to the second below two: `8 h`, `1 h 30 min`, `45 s`."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return " ".join(part for part in (f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)) if part)
+
+
 def attempt_estimate_s(training_s: float, others_s: Sequence[float]) -> float:
     """What the next attempt takes [s]: its training's deadline, and the longest of the last attempts' other phases.
 

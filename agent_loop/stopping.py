@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from robocoach.agent_loop.budget import fits
+from robocoach.agent_loop.budget import duration_words, fits
 from robocoach.configs.models import CampaignConfig
 
 AWAITING = "an attempt awaits the operator"
@@ -70,7 +70,7 @@ def should_stop(facts: Facts) -> str:
     if rules.spend_usd and facts.spent_usd >= rules.spend_usd:
         return f"the money is spent: {facts.spent_usd:.2f} of {rules.spend_usd:.2f} USD"
     if facts.attempts and not fits(3600 * rules.hours, facts.spent_s, facts.attempt_s, facts.confirm_s):
-        return f"another attempt would not finish within the wall time of {rules.hours:.3g} h"
+        return f"another attempt would not finish within the wall time of {duration_words(3600 * rules.hours)}"
     if rules.gpu_hours and facts.gpu_s and not fits(3600 * rules.gpu_hours, facts.gpu_s, facts.attempt_s):
         return f"another attempt would not finish within {rules.gpu_hours:g} GPU hours"
     return ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from robocoach.agent_loop.budget import duration_words
 from robocoach.agent_loop.coaches.priors import priors
 from robocoach.agent_loop.guard import NANO_KEYS
 from robocoach.agent_loop.proposal import tunable_keys
@@ -74,7 +75,7 @@ def _protocol(config: Sim2RealConfig) -> str:
     sources = {"sim": "simulation", "hardware": "the arm", "both": "simulation and the arm"}
     rows = [
         ("policy", config.train.policy),
-        ("wall time of the campaign", f"{campaign.hours:g} h"),
+        ("wall time of the campaign", duration_words(3600 * campaign.hours)),
         ("attempts at most", campaign.attempts),
         ("GPU time at most", f"{campaign.gpu_hours:g} h" if campaign.gpu_hours else "no limit"),
         ("money for model calls", f"{campaign.spend_usd:g} USD"),
@@ -130,7 +131,7 @@ def _acceptance(config: Sim2RealConfig) -> str:
         (
             "The campaign ends at the first of:",
             f"- an attempt holds {100 * campaign.target:g} % success on the hidden validation scenes;",
-            f"- {campaign.attempts} attempts, {campaign.hours:g} h, or the money for model calls is spent;",
+            f"- {campaign.attempts} attempts, {duration_words(3600 * campaign.hours)}, or the money for models is spent;",
             f"- {campaign.unchanged} proposals in a row change nothing;",
             f"- {campaign.stalled} attempts in a row bring no better validation result.",
             "",

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from robocoach.agent_loop.budget import duration_words
 from robocoach.agent_loop.statistics import Rate
 from robocoach.pipelines.console import clock
 
@@ -257,9 +258,10 @@ def budget_words(content: Content) -> list[tuple[str, str]]:
     budget = content["budget"]
     made = len(content["attempts"])
     left = max(0.0, budget["hours"] - budget["spent_h"])
+    given = duration_words(3600 * budget["hours"])
     told = [
         ("attempts", f"{made} of {budget['attempts']}"),
-        ("wall time", f"{clock(3600 * budget['spent_h'])} of {budget['hours']:g} h, {clock(3600 * left)} left"),
+        ("wall time", f"{clock(3600 * budget['spent_h'])} of {given}, {clock(3600 * left)} left"),
     ]
     gpu_h = budget.get("gpu_spent_h") or 0.0
     if budget.get("gpu_hours"):

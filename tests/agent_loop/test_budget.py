@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocoach.agent_loop.budget import LONGEST_S, attempt_estimate_s, fits, parse_duration
+from robocoach.agent_loop.budget import LONGEST_S, attempt_estimate_s, duration_words, fits, parse_duration
 from robocoach.configs.errors import UserError
 
 
@@ -52,3 +52,14 @@ def test_an_attempt_is_expected_to_take_its_training_and_the_longest_of_the_last
 
 def test_an_attempt_fits_up_to_the_second():
     assert fits(100, 50, 30, 20) and not fits(100, 50, 30, 20.5)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(28_800, "8 h"), (480, "8 min"), (5_400, "1 h 30 min"), (45, "45 s")])
+def test_a_time_is_said_as_people_say_it(seconds, words):
+    assert duration_words(seconds) == words
+
+
+@given(st.integers(2, 6_000))
+def test_what_is_said_of_whole_minutes_is_read_back(minutes):
+    said = duration_words(60 * minutes).replace(" min", "m").replace(" h", "h").replace(" ", "")
+    assert parse_duration(said) == 60 * minutes
