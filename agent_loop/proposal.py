@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from robocoach.configs import load
 from robocoach.configs.errors import UserError
-from robocoach.configs.fields import fields, nearest
-from robocoach.configs.models import Sim2RealConfig
+from robocoach.configs.fields import fields
 
 
 @dataclass(frozen=True)
@@ -69,25 +67,3 @@ def _refuse(constant: str) -> None:
 def tunable_keys() -> tuple[str, ...]:
     """What a proposal may change."""
     return tuple(key for key, spec in fields().items() if spec.tunable)
-
-
-def apply(proposal: Proposal, parent: Sim2RealConfig) -> Sim2RealConfig:
-    """The parent's configuration with the change, checked against tunable fields, types and bounds.
-
-    Raises UserError, one line, when a key may not be changed, a value is out of bounds, or nothing would change.
-    """
-    specs, allowed = fields(), tunable_keys()
-    if not proposal.change:
-        raise UserError("the proposal changes nothing; expected one change")
-    for key, value in proposal.change.items():
-        if key not in specs:
-            raise UserError(f"the proposal names {key}, which does not exist; the nearest is {nearest(key, allowed)}")
-        if key not in allowed:
-            raise UserError(f"the proposal may not change {key}: it judges, protects or budgets; not tunable")
-        if not specs[key].holds(value):
-            raise UserError(f"the proposal sets {key} to {value!r}, expected {specs[key].bounds}")
-    before = load.flatten(parent.model_dump(), "parent")
-    changed = load.build({**before, **proposal.change})
-    if changed == parent:
-        raise UserError("the proposal changes nothing: " + ", ".join(f"{k} is {v}" for k, v in proposal.change.items()))
-    return changed

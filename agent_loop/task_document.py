@@ -131,7 +131,7 @@ def _acceptance(config: Sim2RealConfig) -> str:
         (
             "The campaign ends at the first of:",
             f"- an attempt holds {100 * campaign.target:g} % success on the hidden validation scenes;",
-            f"- {campaign.attempts} attempts, {duration_words(3600 * campaign.hours)}, or the money for models is spent;",
+            f"- {campaign.attempts} attempts, {duration_words(3600 * campaign.hours)}, or the money is spent;",
             f"- {campaign.unchanged} proposals in a row change nothing;",
             f"- {campaign.stalled} attempts in a row bring no better validation result.",
             "",

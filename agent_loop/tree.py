@@ -79,6 +79,25 @@ class Node:
         return self.batch is not None
 
 
+def lone_node(number: int, folder: Path, settings: Mapping[str, Any], batch: Batch | None = None) -> Node:
+    """An attempt that has no tree around it, as in the main job's two attempts."""
+    return Node(
+        number=number,
+        parent=None,
+        start="base",
+        state="done",
+        coach="",
+        rule="",
+        rationale="",
+        change={},
+        settings=settings,
+        batch=batch,
+        reverted=False,
+        reason="",
+        folder=folder,
+    )
+
+
 @dataclass(frozen=True)
 class View:
     """Everything that a coach may look at when it proposes."""

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from robocoach.agent_loop.coaches.rules import propose
 from robocoach.agent_loop.evidence import read_evidence
-from robocoach.agent_loop.proposal import Proposal, apply
+from robocoach.agent_loop.guard import guard
+from robocoach.agent_loop.proposal import Proposal
 from robocoach.agent_loop.report import feedback_alone
 from robocoach.agent_loop.statistics import Rate
+from robocoach.agent_loop.tree import lone_node
+from robocoach.agent_loop.views import crashed_batch
 from robocoach.configs import load
 from robocoach.configs.errors import UserError
 from robocoach.configs.files import write_atomically
@@ -309,13 +312,19 @@ def improve(config: Sim2RealConfig, attempt: Path, number: int, stopped: str) ->
     evidence = read_evidence(attempt, facts.stages, load.flatten(config.model_dump(), "settings"), stopped)
     write_atomically(attempt / "feedback.md", feedback_alone(evidence, number, attempt, facts, config.campaign))
     proposal = propose(evidence, number)
-    apply(proposal, config)
+    _guarded(proposal, config)
     return asdict(proposal)
+
+
+def _guarded(proposal: Proposal, parent: Sim2RealConfig) -> Sim2RealConfig:
+    """The configuration that the proposal asks for, its parent being the only attempt so far. Raises UserError."""
+    node = lone_node(proposal.parent, Path(), load.flatten(parent.model_dump(), "parent"), crashed_batch(0))
+    return guard(proposal, (node,), parent, stages=task_facts(parent).stages)
 
 
 def child_config(proposal: dict[str, Any], parent: Sim2RealConfig) -> Sim2RealConfig:
     """The configuration of the second attempt: the parent's with the change, for the time that `improve` gives."""
-    changed = apply(Proposal(**proposal), parent)
+    changed = _guarded(Proposal(**proposal), parent)
     values = load.flatten(changed.model_dump(), "settings")
     return load.build({**values, "train.minutes": parent.improve.minutes})
 

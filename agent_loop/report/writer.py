@@ -19,7 +19,7 @@ from robocoach.agent_loop.report.plain_text import one_line, plural, value
 from robocoach.agent_loop.report.signatures import categories
 from robocoach.agent_loop.statistics import Rate, pair
 from robocoach.agent_loop.task_document import TaskFacts
-from robocoach.agent_loop.tree import Node
+from robocoach.agent_loop.tree import Node, lone_node
 from robocoach.configs.models import CampaignConfig
 
 CONVENTIONS = Path(__file__).with_name("conventions.md")
@@ -67,21 +67,7 @@ def feedback(
 
 def feedback_alone(evidence: Evidence, number: int, folder: Path, facts: TaskFacts, rules: CampaignConfig) -> str:
     """The report on an attempt that has no tree around it."""
-    node = Node(
-        number=number,
-        parent=None,
-        start="base",
-        state="done",
-        coach="",
-        rule="",
-        rationale="",
-        change={},
-        settings=evidence.settings,
-        batch=None,
-        reverted=False,
-        reason="",
-        folder=folder,
-    )
+    node = lone_node(number, folder, evidence.settings)
     return feedback(evidence, node, (node,), facts, rules)
 
 

@@ -14,7 +14,6 @@ from robocoach.agent_loop.coaches.priors import priors
 from robocoach.agent_loop.coaches.rules import RuleCoach, propose
 from robocoach.agent_loop.guard import guard
 from robocoach.agent_loop.lessons import lesson_from
-from robocoach.agent_loop.proposal import apply
 from robocoach.configs import load
 
 COACH = RuleCoach()
@@ -279,7 +278,6 @@ def test_whatever_it_is_given_a_proposal_passes(base, outcome, curve, every):
     tree.add(outcome, losses=curve, every=every, reason="" if outcome else "the loss was not finite")
     proposal = asked(COACH, tree.view())
     assert proposal is not None
-    apply(proposal, tree.base)
     guard(proposal, tree.nodes, tree.base, stages=("reach", "grasp", "lift", "place", "release"))
 
 

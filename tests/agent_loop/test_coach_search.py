@@ -10,7 +10,6 @@ from coach_views import Tree, asked, config_of
 from robocoach.agent_loop.coaches.priors import priors
 from robocoach.agent_loop.coaches.search import SearchCoach, space
 from robocoach.agent_loop.guard import MOST_KEYS, guard
-from robocoach.agent_loop.proposal import apply
 from robocoach.configs import load
 
 POOR = {"train__learning_rate": 2e-4, "train__executed_steps": 16, "train__ema": 0.9999, "train__batch_size": 8}
@@ -24,7 +23,6 @@ def grown(name, length, *, seed=7, outcome=None, **base):
     while len(tree.nodes) < length:
         proposal = asked(coach, tree.view())
         config = guard(proposal, tree.nodes, tree.base)
-        assert apply(proposal, load.build(dict(tree.nodes[proposal.parent].settings))) == config
         stages = outcome(load.flatten(config.model_dump(), "config")) if outcome else None
         stages = stages or (draw.choice([[5] * 3 + [1] * 7, [0] * 10, [5] * 8 + [1] * 2]))
         tree.add(stages, proposal.change, parent=proposal.parent, start=proposal.start)
